@@ -1,17 +1,21 @@
 //! A lock that is held for microseconds, taken by threads that must not sleep for it.
 //!
-//! A mutex lets who finds it taken sleep, and its CPU with it, if nothing else is to be done there: microseconds of waiting become the exit
-//! latency of an idle state and the way back through the scheduler. Two helpers of the wake planner whose windows begin at the same moment met so again
-//! and again, and one of the two CPUs that should have been awake was asleep. So the wait is spun, as long as a holder that runs may take, and only
-//! then slept.
+//! A mutex puts a thread that finds it taken to sleep, and its CPU with it if nothing else is to be
+//! done there. Then microseconds of waiting become the exit latency of an idle state and a pass
+//! through the scheduler. Two threads of the wake planner whose windows begin at the same moment
+//! met like this again and again, and one of the two CPUs that should have been awake was asleep.
+//! So the lock spins as long as a holder that runs may take, and only then sleeps.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Longer than any holder that is running keeps it: two writes of an idle limit. One that does not run is waited for asleep.
+/// Longer than any running holder keeps it: two writes of an idle limit. For a holder that does not
+/// run, the thread sleeps.
 const LONGEST: Duration = Duration::from_micros(50);
 
-/// Takes a lock that is held briefly. A panic of another holder leaves what is guarded as it was: fit for this only what each holder leaves whole.
+/// Takes a lock that is held briefly. After a panic of another holder the guarded value stays as
+/// the panic left it. So use this only for values that are whole between any two statements of a
+/// holder.
 pub fn lock_spinning<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut begun = None;
     loop {
@@ -49,7 +53,7 @@ mod tests {
                 let mut guard = lock_spinning(shared);
                 held.send(()).unwrap();
                 is_asked.recv().unwrap();
-                // Longer than anybody spins.
+                // Longer than the lock spins.
                 std::thread::sleep(20 * LONGEST);
                 *guard = 1;
             });

@@ -1,4 +1,5 @@
-//! Machines made by hand, for tests: a temporary folder with the files that a kernel of that machine would show.
+//! Machines made by hand, for tests: a temporary folder with the files that a kernel of that
+//! machine would show.
 
 use crate::Root;
 use std::fs;
@@ -90,7 +91,8 @@ impl FakeMachine {
         fs::read_to_string(self.path(below)).unwrap().trim_end().to_owned()
     }
 
-    /// A register of a CPU, in an ordinary file that is read and written at the register's number as the device is.
+    /// A register of a CPU, in an ordinary file that is read and written at the register's number
+    /// as the device is.
     pub(crate) fn set_register(&self, cpu: u16, register: u64, value: u64) {
         let path = self.path(&format!("dev/cpu/{cpu}/msr"));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -110,7 +112,7 @@ impl FakeMachine {
         if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
     }
 
-    /// Every file below `sys` with its text: what must be the same before and after.
+    /// Every file below `sys` with its text, to compare before and after.
     pub(crate) fn snapshot(&self) -> Vec<(PathBuf, String)> {
         files::below(vec![self.path("sys")])
     }

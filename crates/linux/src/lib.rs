@@ -1,21 +1,22 @@
-//! Linux, as Roost needs it: which CPUs and idle states there are, how deep each may sleep, where the time and the
-//! energy went.
+//! Linux, as Roost needs it: CPUs and idle states, limits on sleep and speed, and where the time
+//! and the energy went.
 //!
-//! One kernel interface, one module, and no policy: what *should* be is decided elsewhere and comes in as `machine`'s
-//! types. Everything lies below a movable [`Root`], so that a folder can stand in for any machine.
+//! Each kernel interface has one module. There is no policy here: decisions are made elsewhere and
+//! come in as `machine`'s types. Everything lies below a movable [`Root`], so a folder can stand in
+//! for any machine.
 //!
 //! ```text
-//!   Arbiter                  what several ask of these knobs, combined   run/roost/arbiter.lock
+//!   Arbiter                      requests of these knobs     run/roost/arbiter.lock
 //!   IdleControl --- CpuLocks     one holder per CPU          run/roost/cpuN.lock
 //!       |-- Journal              written before each change  run/roost/*.journal  --> restore()
 //!       `-- pm_qos | disable     the kernel's files          sys/devices/system/cpu/cpuN/...
-//!   FrequencyControl --- CpuLocks   one holder per clock     run/roost/cpuN.clock.lock
+//!   FrequencyControl --- CpuLocks   one holder per domain    run/roost/cpuN.clock.lock
 //!       |-- Journal              the same
 //!       |-- setspeed | bounds | preference                   sys/devices/system/cpu/cpufreq/policyN/...
 //!       |-- duty cycle           a register, where allowed   dev/cpu/N/msr
 //!       `-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
-//!   arbiter::ActiveCpus      which CPUs are needed
-//!       |-- CpuIsolation     everybody else, off parked CPUs run/roost/surroundings.lock
+//!   arbiter::ActiveCpus          the CPUs that are needed
+//!       |-- CpuIsolation         the rest, off parked CPUs   run/roost/surroundings.lock
 //!       `-- Hotplug          parked CPUs, offline            run/roost/hotplug.lock
 //!   Freezer --- a lock per group                             run/roost/frozen-DEVICE-INODE.lock
 //!       |-- Journal              the same
@@ -25,11 +26,12 @@
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
 //! ```
 //!
-//! What always holds:
-//! - Nothing is changed that was not journalled first, and what was changed is put back: on drop, so also on a panic,
-//!   and by [`restore`] after a SIGKILL.
-//! - A kernel feature that is missing is a reported state with its reason. Nothing here ends the process.
-//! - What could not be read is an error or `None`, never zero.
+//! Invariants:
+//! - Every change is journalled first and put back: on drop, so also on a panic, and by [`restore`]
+//!   after a SIGKILL.
+//! - A kernel feature that is missing is a reported state with its reason. Nothing here ends the
+//!   process.
+//! - A value that cannot be read is an error or `None`, never zero.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]
 

@@ -1,11 +1,12 @@
 //! One holder per knob: a lock per CPU below `/run/roost`.
 //!
-//! Two programs that limit the same CPU's idle states undo each other's work, and each puts the other's value back as
-//! if it had been the administrator's. So a Roost process takes `/run/roost/cpuN.lock` for every CPU that it means to
-//! change, or learns who has it. The lock is `flock`'s: the kernel lets go of it when the holder ends, however it
-//! ends, so a file left by a SIGKILL blocks nobody. A CPU's clock has a lock of its own, `cpuN.clock.lock`, and so has the machine's arbiter, `arbiter.lock`. The first line of
-//! the file, the holder's name and process, is for people; a second one says where the holder yields to an arbiter
-//! (`arbiter`).
+//! Two programs that limit the same CPU's idle states undo each other's work, and each puts the
+//! other's value back as if it had been the administrator's. So a Roost process takes
+//! `/run/roost/cpuN.lock` for every CPU that it means to change, or learns the holder. The lock is
+//! `flock`'s: the kernel releases it when the holder ends in any way, so a file left by a SIGKILL
+//! blocks no process. A CPU's frequency has a lock of its own, `cpuN.clock.lock`, and so has the
+//! machine's arbiter, `arbiter.lock`. The first line of the file, the holder's name and process, is
+//! for people; a second one says where the holder yields to an arbiter (`arbiter`).
 
 use crate::root::{Gaps, Root};
 use crate::run_place::{OpenInError, RUN_FOLDER, open_in};
@@ -23,11 +24,12 @@ use std::time::{Duration, Instant};
 
 pub(crate) use crate::run_place::run_folder;
 
-/// CPUs that are not to be had.
+/// CPUs that cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process controls the CPU.
-    #[error("{cpu} is held by {holder}: stop it, or choose other CPUs (its lock is {path})", path = path.display())]
+    #[error("{cpu} is held by {holder}: stop it, or choose other CPUs (its lock is \
+        {path})", path = path.display())]
     Held {
         /// The first CPU found taken.
         cpu: CpuId,
@@ -36,8 +38,9 @@ pub enum LockError {
         /// The lock file.
         path: PathBuf,
     },
-    /// Another process tells everybody else where to be.
-    #[error("what is not governed is kept off parked CPUs by {holder} already: stop it (its lock is {path})", path = path.display())]
+    /// Another process keeps all other tasks off the parked CPUs.
+    #[error("what is not governed is kept off parked CPUs by {holder} already: stop it (its lock \
+        is {path})", path = path.display())]
     CpuIsolation {
         /// Name and process of the holder, as it wrote them.
         holder: String,
@@ -45,7 +48,8 @@ pub enum LockError {
         path: PathBuf,
     },
     /// Another process is this machine's arbiter.
-    #[error("the knobs of this machine are in the hands of {holder}: have it govern this, too, or stop it (its lock is {path})", path = path.display())]
+    #[error("the knobs of this machine are in the hands of {holder}: have it govern this, too, or \
+        stop it (its lock is {path})", path = path.display())]
     Arbiter {
         /// Name and process of the holder, as it wrote them.
         holder: String,
@@ -53,16 +57,18 @@ pub enum LockError {
         path: PathBuf,
     },
     /// Another process takes CPUs offline.
-    #[error("CPUs are taken offline by {holder} already: stop it (its lock is {path})", path = path.display())]
+    #[error("CPUs are taken offline by {holder} already: stop it (its lock is \
+        {path})", path = path.display())]
     Hotplug {
         /// Name and process of the holder, as it wrote them.
         holder: String,
         /// The lock file.
         path: PathBuf,
     },
-    /// Another process has been putting back for so long that something is wrong with it.
+    /// Another process has been putting back for too long: it may hang.
     #[error(
-        "{holder} has been putting back what a dead run changed for {} s: look what it waits for, or end it (its lock is {path})",
+        "{holder} has been putting back what a dead run changed for {} s: look what it waits for, \
+         or end it (its lock is {path})",
         PATIENCE.as_secs(), path = path.display()
     )]
     Busy {
@@ -77,30 +83,29 @@ pub enum LockError {
         /// Name and process of the holder, as it wrote them.
         holder: String,
     },
-    /// What lies there may be another user's work.
+    /// The file or folder may be another user's work.
     #[error(
-        "{path} {why}, so nothing in it can be believed\nhint: look at it; then `rm -r` it, or give it back: chown -R root: FOLDER, chmod 0711 FOLDER",
+        "{path} {why}, so nothing in it can be believed\nhint: look at it; then `rm -r` it, or \
+         give it back: chown -R root: FOLDER, chmod 0711 FOLDER",
         path = path.display()
     )]
     Unsafe {
         /// The file or folder concerned.
         path: PathBuf,
-        /// What is wrong with it.
         why: String,
     },
-    /// No lock can be made here, so nobody can know who holds what.
+    /// No lock can be made here, so no holder can be known.
     #[error("cannot keep a lock at {path}: {cause}{}", hint(cause), path = path.display())]
     Unavailable {
         /// The file or folder concerned.
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         cause: io::Error,
     },
 }
 
 impl LockError {
-    /// True if somebody or something stands in the way, and not the machine's lack of a place.
+    /// True if another process or user is in the way, and not the machine's lack of a place.
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Unavailable { .. })
     }
@@ -111,7 +116,7 @@ impl LockError {
     }
 }
 
-/// What to do about it.
+/// The remedy.
 fn hint(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -133,12 +138,14 @@ pub struct CpuLocks {
 }
 
 impl CpuLocks {
-    /// Takes the locks of all `cpus` or of none. `holder` says who we are, for the one who comes second.
+    /// Takes the locks of all `cpus` or of none. `holder` is our name, for a process that comes
+    /// second.
     pub fn take(root: &Root, cpus: &CpuList, holder: &str) -> Result<Self, LockError> {
         Self::take_each(root, cpus, holder, "")
     }
 
-    /// The same for their clocks, which are another knob: who limits a CPU's sleep need not set its speed.
+    /// The same for their frequencies, which are another knob: a process that limits a CPU's sleep
+    /// need not set its speed.
     pub(crate) fn take_clocks(root: &Root, cpus: &CpuList, holder: &str) -> Result<Self, LockError> {
         Self::take_each(root, cpus, holder, ".clock")
     }
@@ -165,18 +172,18 @@ impl CpuLocks {
     }
 }
 
-/// Why a lock is not to be had.
+/// Why a lock is not available.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Somebody has it: what they wrote about themselves.
+    /// Another process holds it: the text that it wrote about itself.
     Taken(String),
-    /// What lies there is not to be believed: why.
+    /// The file is not to be trusted: the reason.
     Unsafe(String),
     Unavailable(io::Error),
 }
 
 impl Refusal {
-    /// The error for one that is not taken.
+    /// The error at this path.
     pub(crate) fn at(self, path: PathBuf) -> LockError {
         match self {
             Self::Unsafe(why) => LockError::Unsafe { path, why },
@@ -186,7 +193,7 @@ impl Refusal {
     }
 }
 
-/// Takes the lock at `path` and writes there who we are.
+/// Takes the lock at `path` and writes our name there.
 pub(crate) fn take(path: &Path, holder: &str) -> Result<File, Refusal> {
     // Never truncated on opening: until the lock is ours, the text is the holder's.
     let mut options = OpenOptions::new();
@@ -209,15 +216,15 @@ pub(crate) fn take(path: &Path, holder: &str) -> Result<File, Refusal> {
     Ok(file)
 }
 
-/// How long a lock is waited for that is held for moments.
+/// The patience with a lock that is held for moments.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Set by whoever watches for the signals that end this process: no lock is waited for any longer.
+/// Set by the handler of the signals that end this process: no lock is waited for any longer.
 static ENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// The flag that ends every wait for a lock. Whoever watches for signals sets it from the handler, so that a command which has
+/// The flag that ends every wait for a lock. The handler of signals sets it, so a command that has
 /// not begun yet ends at once.
 pub fn end_of_waiting() -> Arc<AtomicBool> {
     Arc::clone(&ENDING)
@@ -236,7 +243,7 @@ impl Drop for Passing {
     }
 }
 
-/// Takes a lock that is held for moments: waits for it, but neither for ever nor beyond a signal.
+/// Takes a lock that is held for moments: waits for it, but not forever and not beyond a signal.
 pub(crate) fn take_soon(path: &Path, holder: &str) -> Result<Passing, LockError> {
     take_within(path, holder, PATIENCE)
 }
@@ -264,7 +271,8 @@ fn take_within(path: &Path, holder: &str, patience: Duration) -> Result<Passing,
 pub(crate) fn take_passing(path: &Path, holder: &str) -> Result<File, Refusal> {
     loop {
         match take(path, holder) {
-            // Its last holder removed it between our opening and our locking it: nobody else would see ours.
+            // Its last holder removed it between our open and our lock: no other process would see
+            // ours.
             Ok(file) if file.metadata().is_ok_and(|file| file.nlink() == 0) => {}
             result => return result,
         }
@@ -274,16 +282,16 @@ pub(crate) fn take_passing(path: &Path, holder: &str) -> Result<File, Refusal> {
 /// A CPU that a Roost process holds, or held until it died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CpuHolder {
-    /// Which.
+    /// The CPU.
     pub cpu: CpuId,
-    /// What the holder wrote about itself.
+    /// The text that the holder wrote about itself.
     pub holder: String,
-    /// True if a process of that number runs and the kernel lists the lock. To try the lock would disturb: for a moment nobody
-    /// else could have it.
+    /// True if a process of that number runs and the kernel lists the lock. Trying the lock would
+    /// disturb: for a moment no other process could have it.
     pub runs: bool,
 }
 
-/// Whose names stand in the lock files, and how many journals of changes there are.
+/// The holders in the lock files, and the number of journals of changes.
 pub fn cpu_holders(root: &Root, gaps: &mut Gaps) -> (Vec<CpuHolder>, usize) {
     let (mut holders, mut journals) = (Vec::new(), 0);
     for name in gaps.names(root, RUN_FOLDER) {
@@ -293,7 +301,7 @@ pub fn cpu_holders(root: &Root, gaps: &mut Gaps) -> (Vec<CpuHolder>, usize) {
         let Some(text) = gaps.text(root, &format!("{RUN_FOLDER}/{name}")) else { continue };
         let holder = text.lines().next().unwrap_or_default().to_owned();
         let lives = process_in(&holder).is_some_and(|pid| root.has(&format!("proc/{pid}")) == Some(true));
-        // The lock of a recorded machine is held by nobody here.
+        // The lock of a recorded machine has no holder here.
         let runs =
             lives && (*root != Root::system() || is_locked(&root.path(&format!("{RUN_FOLDER}/{name}"))));
         holders.push(CpuHolder { cpu: CpuId(cpu), holder, runs });
@@ -307,8 +315,8 @@ fn process_in(holder: &str) -> Option<u32> {
     holder.rsplit_once("(process ")?.1.strip_suffix(')')?.parse().ok()
 }
 
-/// CPUs that other Roost processes need, each with who does: those whose sleep or clock they limit, and those of the services that
-/// they keep on CPUs.
+/// CPUs that other Roost processes need, each with its holder: those whose sleep or frequency they
+/// limit, and those of the services that they keep on CPUs.
 pub(crate) fn needed_by_others(root: &Root) -> BTreeMap<CpuId, String> {
     let mut needed = BTreeMap::new();
     for name in root.names(RUN_FOLDER).unwrap_or_default() {
@@ -334,8 +342,9 @@ pub(crate) fn needed_by_others(root: &Root) -> BTreeMap<CpuId, String> {
     needed
 }
 
-/// True if the kernel lists a lock on this file, or does not say. The inode's number is enough: the device that it lists is not that of
-/// `stat` on every file system, and another file of the same number makes us only more careful.
+/// True if the kernel lists a lock on this file, or does not say. The inode's number is enough: the
+/// device that it lists is not that of `stat` on every file system, and another file of the same
+/// number makes us only more careful.
 fn is_locked(path: &Path) -> bool {
     let Ok(locks) = fs::read_to_string("/proc/locks") else { return true };
     let Ok(about) = fs::metadata(path) else { return false };
@@ -346,7 +355,7 @@ fn is_locked(path: &Path) -> bool {
     })
 }
 
-/// What the holder wrote about itself. It may be caught between taking the lock and writing.
+/// The text that the holder wrote about itself. The read may fall between its lock and its write.
 fn holder_of(file: &mut File) -> String {
     let mut text = String::new();
     let read = file.rewind().and_then(|()| file.take(4096).read_to_string(&mut text));
@@ -390,7 +399,7 @@ mod tests {
         let _locks = CpuLocks::take(&root, &cpus("3"), "roost serve").unwrap();
         fs::create_dir_all(root.path(&format!("proc/{}", std::process::id()))).unwrap();
         fs::write(root.path("run/roost/cpu11.lock"), "roost serve (process 1)\n").unwrap();
-        fs::write(root.path("run/roost/cpu99999.lock"), "nobody\n").unwrap();
+        fs::write(root.path("run/roost/cpu99999.lock"), "no holder\n").unwrap();
         fs::write(root.path("run/roost/1-2.journal"), "").unwrap();
         let (holders, journals) = cpu_holders(&root, &mut Gaps::default());
         let seen: Vec<_> = holders.iter().map(|holder| (holder.cpu, holder.runs)).collect();
@@ -418,14 +427,14 @@ mod tests {
         {
             locks.push(locked(&root, name, pid));
         }
-        // Left by the dead, its number in use again.
+        // Left by a dead process, its number in use again.
         drop(locked(&root, "cpu6", other.id()));
         for pid in [other.id(), std::process::id()] {
             fs::create_dir_all(root.path(&format!("proc/{pid}"))).unwrap();
         }
         let needed: Vec<u16> = needed_by_others(&root).keys().map(|cpu| cpu.0).collect();
         assert_eq!(needed, [3, 4]);
-        // Its service may be on all CPUs that there are.
+        // Its service may be on all CPUs.
         let service = format!("process{}", std::process::id());
         locks.push(locked(&root, &service, other.id()));
         let needed: CpuList = CpuList(needed_by_others(&root).into_keys().collect());

@@ -1,8 +1,8 @@
-//! Text that other programs wrote, without what a terminal obeys.
+//! Text of other programs, without the control characters that a terminal obeys.
 //!
 //! A thread's name, a function's name, a profiler's complaint: each is chosen by a program that may
-//! be another user's. Written as it is, an escape sequence in it retitles root's terminal, hides
-//! lines, or answers in root's name.
+//! be another user's. Printed raw, an escape sequence in it retitles root's terminal, hides lines,
+//! or answers in root's name.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ pub fn printable_name(text: &str) -> String {
     printable(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Controls of ASCII and of Latin 1, and what turns the direction of text around.
+/// Controls of ASCII and of Latin 1, and characters that change the direction of text.
 fn steers(one: char) -> bool {
     let turns = matches!(one, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     one.is_control() && one != '\n' && one != '\t' || turns

@@ -1,12 +1,12 @@
 //! The movable root: where `/sys`, `/proc`, `/dev` and `/run/roost` begin.
 //!
-//! The kernel's interfaces are files, so a directory can stand in for a kernel: a tree recorded on an Intel server
-//! is that server to every reader in this crate, on any laptop. Nothing here names a file but through a [`Root`], and
-//! a path below it is always written without its leading slash (`sys/devices/system/cpu`), which is also how the
-//! journal records it.
+//! The kernel's interfaces are files, so a directory can stand in for a kernel: a tree recorded on
+//! an Intel server is that server to every reader in this crate, on any laptop. Nothing here names
+//! a file but through a [`Root`], and a path below it is always written without its leading slash
+//! (`sys/devices/system/cpu`), which is also how the journal records it.
 //!
-//! What always holds: a text that is read is trimmed of the line feed that the kernel appends; a number that does not
-//! parse is an error that shows the text, never a zero.
+//! Invariants: a text that is read is trimmed of the line feed that the kernel appends; a number
+//! that does not parse is an error that shows the text, never a zero.
 
 use machine::CpuId;
 use std::fs::{self, File};
@@ -58,8 +58,8 @@ impl Root {
         self.path(below).try_exists().ok()
     }
 
-    /// True if this user could write the file at `below`, as far as the kernel tells beforehand. `None` for a
-    /// recorded machine, whose permissions are not those of the recording.
+    /// True if this user could write the file at `below`, as far as the kernel tells beforehand.
+    /// `None` for a recorded machine, whose permissions are not those of the recording.
     pub fn may_write(&self, below: &str) -> Option<bool> {
         use rustix::fs::{Access, access};
         (self.0 == Path::new("/")).then(|| access(self.path(below), Access::WRITE_OK).is_ok())
@@ -80,29 +80,30 @@ impl Root {
     }
 }
 
-/// A whole file, in as few calls as a file of the kernel needs: its size is said to be 0, so whoever asks for that first
-/// reads in many small steps.
+/// Reads a whole file, in as few calls as a kernel file needs: its size shows as 0, so a reader
+/// that asks for that first reads in many small steps.
 fn at_once(path: &Path) -> io::Result<String> {
     let mut text = String::with_capacity(PAGE);
     File::open(path)?.take(u64::MAX).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// What a file of sysfs holds at most (`fs/sysfs/file.c`).
+/// The most bytes of a sysfs file (`fs/sysfs/file.c`).
 const PAGE: usize = 4096;
 
-/// What could not be read while a machine was looked over, each with its reason.
+/// The failures of a survey of a machine, each with its reason.
 ///
-/// Writes a file of the kernel's. One that is missing is an error and not made: below a mistaken
-/// root a new file would look like a knob that took the value.
+/// Writes a kernel file. A missing one is an error and is not made: below a mistaken root a new
+/// file would look like a knob that took the value.
 pub(crate) fn overwrite(path: &Path, text: &str) -> io::Result<()> {
     use std::io::Write as _;
     let mut file = fs::OpenOptions::new().write(true).truncate(true).open(path)?;
     file.write_all(text.as_bytes())
 }
 
-/// A survey goes on when one file fails, but must not keep quiet about it. What is merely *not there* is no gap: the
-/// kernel or the machine does not have that interface, and the survey's own answer says so.
+/// A survey goes on when one file fails, but must not keep quiet about it. A file that merely *does
+/// not exist* is no gap: the kernel or the machine lacks that interface, and the survey's own
+/// answer says so.
 #[derive(Debug, Default)]
 pub struct Gaps(pub Vec<FileError>);
 
@@ -124,7 +125,7 @@ impl Gaps {
         self.see(root.names(below)).unwrap_or_default()
     }
 
-    /// A file's text, where there is one and it says something.
+    /// A file's text, if it exists and is not empty.
     pub(crate) fn text(&mut self, root: &Root, below: &str) -> Option<String> {
         self.see(root.text(below)).filter(|text| !text.is_empty())
     }
@@ -150,37 +151,29 @@ pub(crate) fn cpu_folder(cpu: CpuId) -> String {
 pub enum FileError {
     /// It is not there: the kernel lacks this interface, or the CPU is gone.
     #[error("{path} does not exist: this kernel or machine does not offer it", path = path.display())]
-    Missing {
-        /// Which file.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// It is there, but reading failed.
     #[error("cannot read {path}: {cause}", path = path.display())]
     Unreadable {
-        /// Which file.
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         cause: io::Error,
     },
-    /// It says something that this kernel interface never says.
+    /// It has a text that this kernel interface never has.
     #[error("{path} reads `{text}` where {expected} was expected", path = path.display())]
     Nonsense {
-        /// Which file.
         path: PathBuf,
-        /// What it says.
+        /// Its text.
         text: String,
-        /// What it should say.
+        /// The expected text.
         expected: &'static str,
     },
     /// A change was refused.
     #[error("cannot write `{value}` to {path}: {cause}", path = path.display())]
     Unwritable {
-        /// Which file.
         path: PathBuf,
-        /// What was to be written.
+        /// The text to write.
         value: String,
-        /// What the kernel said.
         #[source]
         cause: io::Error,
     },
@@ -191,8 +184,8 @@ impl FileError {
         let path = path.to_owned();
         match cause.kind() {
             io::ErrorKind::NotFound => Self::Missing { path },
-            // The kernel never has a folder where it has a file. A recording does, so that what its maker was not
-            // allowed to read cannot be read by root either.
+            // The kernel never has a folder where it has a file. A recording does, so that a file
+            // that its maker was not allowed to read cannot be read by root either.
             io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
                 let closed = "permission denied where this was recorded";
                 Self::Unreadable { path, cause: io::Error::new(io::ErrorKind::PermissionDenied, closed) }
@@ -209,7 +202,6 @@ impl FileError {
         }
     }
 
-    /// The file concerned.
     pub fn path(&self) -> &Path {
         match self {
             Self::Missing { path }
@@ -219,7 +211,7 @@ impl FileError {
         }
     }
 
-    /// The reason without the path: what several CPUs that fail alike have in common.
+    /// The reason without the path: several CPUs that fail alike share it.
     pub fn reason(&self) -> String {
         match self {
             Self::Missing { .. } => "no such file: this kernel or machine does not offer it".to_owned(),

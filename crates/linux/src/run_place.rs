@@ -1,20 +1,23 @@
-//! The folder for locks, journals and holders' sockets, and what has to be true of it before anything in it is believed.
+//! The folder for locks, journals and holders' sockets, and the conditions for trusting its
+//! content.
 //!
-//! A journal tells root what to write where, and a lock tells who is asked. So both are believed only where nobody
-//! else can have made them: the folder belongs to this user or to root, is no link, and nobody else may write in it; a file in
-//! it belongs to this user or to root, is a regular file and no link. All of this is looked at through an open descriptor, which
-//! cannot be exchanged meanwhile.
+//! A journal tells root where to write, and a lock names a process to ask. So both are trusted only
+//! where no other user can have made them: the folder belongs to this user or to root, is no link,
+//! and no other user may write in it; a file in it belongs to this user or to root, is a regular
+//! file and no link. All of this is checked through an open descriptor, which cannot be exchanged
+//! meanwhile.
 //!
-//! | who runs it | the folder |
+//! | user | folder |
 //! |---|---|
 //! | root | `/run/roost` |
-//! | another user | `/run/roost` if it is this user's own; else `$XDG_RUNTIME_DIR/roost`, or `/run/user/UID/roost` |
+//! | another | `/run/roost` if its own; else `$XDG_RUNTIME_DIR/roost`, or `/run/user/UID/roost` |
 //! | a made-up machine | `run/roost` below its root |
 //!
-//! A user's runs and root's do not know of each other: what a user may write, root should not govern as well.
+//! A user's runs and root's do not know of each other: root should not govern settings that a user
+//! may write.
 //!
-//! Others may pass through the folder (0711), to the sockets at which a daemon answers them. They can neither list it
-//! nor open it, so nobody else can hold a lock on it.
+//! Others may pass through the folder (0711), to the sockets at which a daemon answers them. They
+//! can neither list it nor open it, so they cannot hold a lock on it.
 
 use crate::lock::LockError;
 use crate::root::Root;
@@ -28,7 +31,7 @@ use std::path::{Path, PathBuf};
 /// Where locks and journals are kept, below the root.
 pub(crate) const RUN_FOLDER: &str = "run/roost";
 
-/// Which folder that is for this user. It may not be there.
+/// The folder for this user. It may not exist.
 pub fn run_place(root: &Root) -> PathBuf {
     let shared = root.path(RUN_FOLDER);
     let user = geteuid();
@@ -42,7 +45,7 @@ pub fn run_place(root: &Root) -> PathBuf {
     own.unwrap_or_else(|| PathBuf::from(format!("/run/user/{}", user.as_raw()))).join("roost")
 }
 
-/// The folder, made if need be, and fit to be believed.
+/// The folder, made if need be, and fit to be trusted.
 pub(crate) fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
     let path = run_place(root);
     if let Some(parent) = path.parent().filter(|_| *root != Root::system()) {
@@ -64,8 +67,8 @@ pub(crate) fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
     }
 }
 
-/// Refuses a folder in which somebody else could have put something. One of ours that others may look into, as systemd makes it
-/// by default, is closed to them.
+/// Refuses a folder in which another user could have put a file. A folder of ours that others may
+/// look into, as systemd makes it by default, is closed to them.
 pub(crate) fn check(path: &Path) -> Result<(), LockError> {
     let refused = |why: String| LockError::Unsafe { path: path.to_owned(), why };
     let unavailable = |cause: io::Error| LockError::Unavailable { path: path.to_owned(), cause };
@@ -100,13 +103,13 @@ pub(crate) fn check(path: &Path) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Why this owner is not to be believed.
+/// Why this owner is not trusted.
 fn foreign(owner: u32) -> Option<String> {
     (owner != 0 && owner != geteuid().as_raw()).then(|| format!("belongs to user {owner}"))
 }
 
-/// Opens a file in that folder, never through a link, and never waiting for whoever is at the other end of one that is no
-/// regular file.
+/// Opens a file in that folder, never through a link, and without waiting for the other end of a
+/// file that is not regular.
 pub(crate) fn open_in(options: &mut OpenOptions, path: &Path) -> Result<File, OpenInError> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     match options.custom_flags(flags.bits() as i32).open(path) {
@@ -138,8 +141,7 @@ fn distrust(about: &Metadata) -> Option<String> {
 /// A file that was not opened.
 #[derive(Debug)]
 pub(crate) enum OpenInError {
-    /// It is not to be believed: why.
+    /// It is not to be trusted: the reason.
     Unsafe(String),
-    /// The kernel refused.
     Failed(io::Error),
 }

@@ -599,7 +599,7 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number");
     let free = free.port().to_string();
     for (words, code, told) in [
-        (&["govern", "--port", &free][..], 2, "nobody listens on TCP port"),
+        (&["govern", "--port", &free][..], 2, "no process listens on TCP port"),
         (&["govern", "--pid", "4000000"], 2, "no process 4000000"),
         (&["govern", "--port", &free, "--telemetry", "memcached"], 2, "memcached+requests"),
         (&["govern", "--port", &free, "--goal", "fast"], 2, "such as 300us@p99"),

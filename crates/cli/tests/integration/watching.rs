@@ -38,7 +38,7 @@ fn a_service_that_is_not_there_is_one_clear_line() {
     };
     for (flags, words) in [
         (vec!["--pid", "4000000"], "no process 4000000"),
-        (vec!["--port", &free], "nobody listens on TCP port"),
+        (vec!["--port", &free], "no process listens on TCP port"),
         (vec!["--cgroup", "/no/such/group"], "no cgroup /no/such/group"),
         (vec!["--unit", "no-such-unit"], "no-such-unit"),
         (vec!["--port", &free, "--sweep", "rate=1k..2k"], "no service listens at"),

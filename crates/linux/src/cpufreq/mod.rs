@@ -1,13 +1,15 @@
-//! cpufreq: the clocks, who sets them, and within which bounds.
+//! cpufreq: frequencies, the driver or governor that sets them, and their bounds.
 //!
-//! `cpufreq/policyN/` is one *domain*: the CPUs that can only change speed together (`affected_cpus`). Frequencies are
-//! in kHz. Three pairs of bounds must not be mixed up: `cpuinfo_*` is what the hardware can do, `scaling_*` what is
-//! allowed now, and `scaling_cur_freq` what was last asked for or measured, as the driver likes. Under `intel_pstate`
-//! and `amd-pstate` in active mode the hardware chooses, and `energy_performance_preference` (EPP) is a hint to it.
-//! What works everywhere is to clamp `scaling_min_freq` and `scaling_max_freq`, and to read back what was accepted.
+//! `cpufreq/policyN/` is one *domain*: the CPUs that can only change speed together
+//! (`affected_cpus`). Frequencies are in kHz. Three pairs of bounds must not be mixed up:
+//! `cpuinfo_*` is the hardware's range, `scaling_*` the range allowed now, and `scaling_cur_freq`
+//! the last request or measurement, as the driver likes. Under `intel_pstate` and `amd-pstate` in
+//! active mode the hardware chooses, and `energy_performance_preference` (EPP) is a hint to it. One
+//! way works everywhere: clamp `scaling_min_freq` and `scaling_max_freq`, and read back the values
+//! that were accepted.
 //!
-//! Turbo is one switch for the machine, of two makes: `intel_pstate/no_turbo` (1 is off) and `cpufreq/boost` (1 is
-//! on).
+//! Turbo is one switch for the machine, of two makes: `intel_pstate/no_turbo` (1 is off) and
+//! `cpufreq/boost` (1 is on).
 
 pub(crate) mod control;
 
@@ -17,38 +19,39 @@ use serde::Serialize;
 
 pub(crate) const FOLDER: &str = "sys/devices/system/cpu/cpufreq";
 
-/// CPUs that change speed together, and how.
+/// CPUs that change speed together, and their settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FrequencyDomain {
-    /// Its CPUs that are online.
+    /// Its online CPUs.
     pub cpus: CpuList,
-    /// `intel_pstate`, `intel_cpufreq` (that is intel_pstate in passive mode), `acpi-cpufreq`, `amd-pstate-epp`, ...
+    /// `intel_pstate`, `intel_cpufreq` (that is intel_pstate in passive mode), `acpi-cpufreq`,
+    /// `amd-pstate-epp`, ...
     pub driver: Option<String>,
-    /// The slowest the hardware can go.
+    /// The slowest frequency of the hardware.
     pub hardware_min: Option<Kilohertz>,
     /// The fastest, with turbo.
     pub hardware_max: Option<Kilohertz>,
-    /// The fastest without turbo, where the driver tells.
+    /// The fastest without turbo, where the driver shows it.
     pub base: Option<Kilohertz>,
-    /// The slowest that is allowed now.
+    /// The slowest frequency that is allowed now.
     pub min: Option<Kilohertz>,
-    /// The fastest that is allowed now.
+    /// The fastest frequency that is allowed now.
     pub max: Option<Kilohertz>,
-    /// What it runs at, as the driver has it.
+    /// The present frequency, as the driver has it.
     pub current: Option<Kilohertz>,
-    /// Who chooses.
+    /// The governor.
     pub governor: Option<String>,
-    /// Who could choose.
+    /// The governors on offer.
     pub governors: Vec<String>,
     /// The hint to hardware that chooses by itself (EPP).
     pub preference: Option<String>,
-    /// Hints that it takes.
+    /// The hints on offer.
     pub preferences: Vec<String>,
     /// True if this user could set the bounds; `None` for a recorded machine.
     pub may_set: Option<bool>,
 }
 
-/// The domains, in order of their first CPU; none where the kernel does not set the clocks.
+/// The domains, in order of their first CPU; none where the kernel does not set frequencies.
 pub fn frequency_domains(root: &Root, gaps: &mut Gaps) -> Vec<FrequencyDomain> {
     let mut domains = Vec::new();
     for name in gaps.names(root, FOLDER) {
@@ -102,14 +105,14 @@ pub fn frequency_domains(root: &Root, gaps: &mut Gaps) -> Vec<FrequencyDomain> {
     domains
 }
 
-/// Whether the clocks may exceed the base frequency; `None` where no file says.
+/// True if turbo is on; `None` where no file says.
 pub fn turbo(root: &Root, gaps: &mut Gaps) -> Option<bool> {
     let off = gaps.parse::<u8>(root, "sys/devices/system/cpu/intel_pstate/no_turbo", "0 or 1");
     off.map(|off| off == 0)
         .or_else(|| gaps.parse::<u8>(root, &format!("{FOLDER}/boost"), "0 or 1").map(|on| on != 0))
 }
 
-/// How a driver that can work in several ways works now: `intel_pstate` and `active`, `passive` or `off`;
+/// The mode of a driver that has several: `intel_pstate` and `active`, `passive` or `off`;
 /// `amd_pstate` and `active`, `passive`, `guided` or `disable`.
 pub fn pstate_mode(root: &Root, gaps: &mut Gaps) -> Option<(&'static str, String)> {
     ["intel_pstate", "amd_pstate"].into_iter().find_map(|driver| {
@@ -117,7 +120,8 @@ pub fn pstate_mode(root: &Root, gaps: &mut Gaps) -> Option<(&'static str, String
     })
 }
 
-/// The clock of a CPU at full speed, turbo apart: as cpufreq says, else as the processor's name does (`@ 2.60GHz`).
+/// The frequency of a CPU at full speed without turbo: as cpufreq says, else as the processor's
+/// name does (`@ 2.60GHz`).
 pub(crate) fn nominal_clock(root: &Root, cpu: CpuId) -> Option<Kilohertz> {
     let domains = frequency_domains(root, &mut Gaps::default());
     let domain = domains.into_iter().find(|domain| domain.cpus.0.contains(&cpu));
@@ -129,7 +133,7 @@ pub(crate) fn nominal_clock(root: &Root, cpu: CpuId) -> Option<Kilohertz> {
     clock.trim().parse().ok()
 }
 
-/// Numbers between spaces, which is how cpufreq writes CPUs, unlike the rest of sysfs.
+/// Numbers between spaces: cpufreq writes CPUs like this, unlike the rest of sysfs.
 pub(crate) fn spaced_list(text: &str) -> Option<CpuList> {
     text.split_whitespace().map(|number| number.parse().ok().map(CpuId)).collect::<Option<_>>().map(CpuList)
 }

@@ -1,11 +1,14 @@
-//! Which share of a CPU's sleeps ended too early, by the kernel's own count.
+//! The share of a CPU's sleeps that ended too early, by the kernel's own count.
 //!
-//! cpuidle counts for each state how often it was asked for (`usage`) and how often the sleep then was certainly too short for
-//! its target residency (`above`; `Documentation/admin-guide/pm/cpuidle.rst`, kernels since 5.1). The twin `below`, too shallow,
-//! goes blind where deeper states are forbidden, so it is not used: whoever bounds depth would read its own doing.
+//! cpuidle counts for each state its requests (`usage`) and the sleeps that were certainly too
+//! short for its target residency (`above`; `Documentation/admin-guide/pm/cpuidle.rst`, kernels
+//! since 5.1). The twin `below`, too shallow, counts nothing where deeper states are forbidden, so
+//! it is not used: a program that bounds depth would read its own effect.
 //!
-//! What always holds: a share is over the sleeps since the last reading and `None` where there were none, where the kernel does
-//! not count, and over a reset of the counts. The files stay open: they are read every second.
+//! Invariants:
+//! - A share is over the sleeps since the last reading. It is `None` without sleeps, where the
+//!   kernel does not count, and over a reset of the counts.
+//! - The files stay open: they are read every second.
 
 use crate::cpuidle::idle_table;
 use crate::root::{Root, cpu_folder};
@@ -14,7 +17,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-/// Watches some CPUs.
 #[derive(Debug)]
 pub struct IdleMisprediction {
     cpus: BTreeMap<CpuId, Watched>,
@@ -100,7 +102,7 @@ mod tests {
     fn polling_is_no_sleep_and_a_share_is_since_the_last_reading() {
         let machine = machine();
         let mut sleeps = IdleMisprediction::start(machine.root(), &"1".parse().unwrap());
-        assert_eq!(sleeps.read(), BTreeMap::new(), "nobody slept");
+        assert_eq!(sleeps.read(), BTreeMap::new(), "no CPU slept");
         set(&machine, 0, 900, 900);
         set(&machine, 1, 60, 0);
         set(&machine, 3, 40, 25);

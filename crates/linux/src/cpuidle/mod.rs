@@ -1,15 +1,15 @@
-//! cpuidle's sysfs folder: which idle states each CPU has, and how long it spent in them.
+//! cpuidle's sysfs folder: the idle states of each CPU, and the time in each of them.
 //!
-//! `cpuN/cpuidle/stateM/` describes one state: `name`, `latency` (exit latency, us), `residency` (target residency,
-//! us), and counts since registration: `time` (us), `usage`, `rejected`. The counts are of what was *requested*: a
-//! hypervisor or the hardware may have done less. `time` is added up when a sleep *ends*, so a CPU that is asleep now
-//! still shows its sleep as missing.
+//! `cpuN/cpuidle/stateM/` describes one state: `name`, `latency` (exit latency, us), `residency`
+//! (target residency, us), and counts since registration: `time` (us), `usage`, `rejected`. The
+//! counts are of *requests*: a hypervisor or the hardware may have done less. `time` is added up
+//! when a sleep *ends*, so a CPU that is asleep now still shows its sleep as missing.
 //!
-//! What always holds:
+//! Invariants:
 //! - The table's order is the kernel's, so a state's place in it is the number in `stateM`.
 //! - Whether a state polls is decided here, once (`kind_of`), and carried in its [`CstateKind`].
-//! - A machine without cpuidle is [`FileError::Missing`], a reported state; nothing panics over it. (The published
-//!   Peafowl code crashes where the folder is missing.)
+//! - A machine without cpuidle is [`FileError::Missing`], a reported state; nothing panics over it.
+//!   (The published Peafowl code crashes where the folder is missing.)
 
 pub(crate) mod control;
 pub(crate) mod misprediction;
@@ -21,16 +21,16 @@ use serde::Serialize;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Who decides on idle states: the hardware driver and the governor above it.
+/// The hardware driver and the governor above it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IdleDriver {
-    /// `intel_idle`, `acpi_idle`, `psci_idle`, `haltpoll`, ...; `None` where cpuidle is absent or reads `none`.
+    /// `intel_idle`, `acpi_idle`, `psci_idle`, `haltpoll`, ...; `None` where cpuidle is absent or
+    /// reads `none`.
     pub driver: Option<String>,
     /// `menu`, `teo`, `haltpoll`, `ladder`.
     pub governor: Option<String>,
 }
 
-/// The driver and governor in force.
 pub fn idle_driver(root: &Root) -> IdleDriver {
     let name = |file: &str| {
         root.text(&format!("sys/devices/system/cpu/cpuidle/{file}"))
@@ -67,10 +67,10 @@ pub fn idle_table(root: &Root, cpu: CpuId) -> Result<CstateTable, FileError> {
     Ok(CstateTable(states))
 }
 
-/// The kernel calls its spinning state POLL on every architecture. Where none is so called, a first state that
-/// needs no time to leave is one. Latency zero alone proves nothing: the plain `ACPI HLT` of a virtual machine
-/// advertises zero as well, and it halts. Nor do Arm's WFI and what ACPI calls a low power idle state (LPI) ever spin,
-/// whatever latency their firmware states.
+/// The kernel calls its spinning state POLL on every architecture. Where none is so called, a first
+/// state that needs no time to leave is one. Latency zero alone proves nothing: the plain
+/// `ACPI HLT` of a virtual machine advertises zero as well, and it halts. Nor do Arm's WFI and
+/// ACPI's low power idle states (LPI) ever poll, whatever latency their firmware states.
 fn kind_of(states: &[Cstate], index: usize) -> CstateKind {
     let is_poll = |state: &Cstate| state.name.eq_ignore_ascii_case("POLL");
     let halts_by_name = ["WFI", "LPI"].iter().any(|name| states[index].name.starts_with(name));
@@ -91,7 +91,7 @@ fn state_count(root: &Root, folder: &str) -> Result<usize, FileError> {
     }
 }
 
-/// What the kernel counted for one state since it was registered.
+/// The kernel's counts of one state since it was registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StateCounts {
     /// Time asked for in this state, over all sleeps that have ended.
@@ -100,7 +100,7 @@ pub struct StateCounts {
     pub usage: u64,
     /// Sleeps that the driver or hardware refused; kernels before 5.11 do not say.
     pub rejected: Option<u64>,
-    /// True if someone forbade it (`disable` reads other than 0).
+    /// True if it is forbidden (`disable` reads other than 0).
     pub disabled: bool,
 }
 
@@ -120,10 +120,11 @@ pub fn state_counts(root: &Root, cpu: CpuId) -> Result<Vec<StateCounts>, FileErr
         .collect()
 }
 
-/// What else the kernel says of one state: who may use it, and what the driver calls it in full.
+/// The kernel's other facts about one state: permission, and the driver's full name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StateSettings {
-    /// The driver's own words (`desc`): `MWAIT 0x20`, `ACPI IOPORT 0x814`, `CPUIDLE CORE POLL IDLE`.
+    /// The driver's own words (`desc`): `MWAIT 0x20`, `ACPI IOPORT 0x814`,
+    /// `CPUIDLE CORE POLL IDLE`.
     pub description: Option<String>,
     /// True if it is forbidden now (`disable` reads other than 0).
     pub disabled: Option<bool>,
@@ -148,8 +149,9 @@ pub fn state_settings(root: &Root, cpu: CpuId, gaps: &mut Gaps) -> Vec<StateSett
     (0..count).map(settings).collect()
 }
 
-/// What changes idle states from the side: `module.parameter = value` of the drivers that offer idle states, and
-/// `intel_c1_demotion`, by which hardware makes C1 of a request for a deeper state (kernels since 6.16, some Xeons).
+/// Settings that change idle states from the side: `module.parameter = value` of the drivers that
+/// offer idle states, and `intel_c1_demotion`, by which hardware makes C1 of a request for a deeper
+/// state (kernels since 6.16, some Xeons).
 pub fn idle_parameters(root: &Root, gaps: &mut Gaps) -> Vec<(String, String)> {
     const PARAMETERS: [&str; 10] = [
         "cpuidle/off",
@@ -173,7 +175,7 @@ pub fn idle_parameters(root: &Root, gaps: &mut Gaps) -> Vec<(String, String)> {
     parameters
 }
 
-/// Whether the hardware may demote C1 requests, where the kernel shows it.
+/// True if the hardware may demote requests to C1, where the kernel shows it.
 pub fn c1_demotion(root: &Root, gaps: &mut Gaps) -> Option<bool> {
     gaps.parse::<u8>(root, "sys/devices/system/cpu/cpuidle/intel_c1_demotion", "0 or 1").map(|on| on != 0)
 }
@@ -183,8 +185,9 @@ pub(crate) fn disable_file(cpu: CpuId, state: CstateIndex) -> String {
     format!("{}/cpuidle/state{}/disable", cpu_folder(cpu), state.0)
 }
 
-/// Time per idle state since this was made, by adding up differences, so that a reset of the kernel's counts (they
-/// are zeroed when a driver registers again) costs at most one interval and never gives a negative time.
+/// Time per idle state since the start, added up from differences. So a reset of the kernel's
+/// counts (they are zeroed when a driver registers again) costs at most one interval and never
+/// gives a negative time.
 ///
 /// The files stay open: a machine has hundreds of them, and they are read every second.
 #[derive(Debug)]
@@ -204,7 +207,8 @@ impl Residency {
         Ok(Self { cpu, files, total: vec![Duration::ZERO; last.len()], last })
     }
 
-    /// Reads the counts and returns the time spent in each state since the start, in the table's order.
+    /// Reads the counts and returns the time spent in each state since the start, in the table's
+    /// order.
     pub fn read(&mut self, root: &Root) -> Result<&[Duration], FileError> {
         let times = |files: &[File]| files.iter().map(|file| read_time(file, root, self.cpu)).collect();
         let now: Vec<Duration> = match times(&self.files) {
@@ -218,7 +222,7 @@ impl Residency {
         self.last.resize(now.len(), Duration::ZERO);
         self.total.resize(now.len(), Duration::ZERO);
         for ((total, last), now) in self.total.iter_mut().zip(&mut self.last).zip(now) {
-            // After a reset, all that the kernel has counted since is new.
+            // After a reset, the whole count is new.
             *total += if now < *last { now } else { now - *last };
             *last = now;
         }

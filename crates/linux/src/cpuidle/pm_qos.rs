@@ -1,11 +1,12 @@
 //! The two latency limits of the kernel's power-management quality of service.
 //!
-//! Per CPU, `cpuN/power/pm_qos_resume_latency_us`: one slot for all of user space. The notation bites: `0` is *no
-//! limit* and `n/a` is *zero latency*, the strictest. Negative numbers and `INT_MAX` are refused. cpuidle then
-//! chooses among states whose exit latency is at most the limit.
+//! Per CPU, `cpuN/power/pm_qos_resume_latency_us`: one slot for all of user space. The notation
+//! bites: `0` is *no limit* and `n/a` is *zero latency*, the strictest. Negative numbers and
+//! `INT_MAX` are refused. cpuidle then chooses among states whose exit latency is at most the
+//! limit.
 //!
-//! For all CPUs, `/dev/cpu_dma_latency`: the minimum over every process that holds it open. It can only be tightened,
-//! and each change wakes every idle CPU, so Roost reads it and never sets it.
+//! For all CPUs, `/dev/cpu_dma_latency`: the minimum over every process that holds it open. It can
+//! only be tightened, and each change wakes every idle CPU, so Roost reads it and never sets it.
 //!
 //! The limit in effect on a CPU is the smaller of the two.
 
@@ -20,7 +21,7 @@ pub(crate) fn resume_latency_file(cpu: CpuId) -> String {
     format!("{}/power/pm_qos_resume_latency_us", cpu_folder(cpu))
 }
 
-/// The limit as the file wants it written.
+/// The limit in the file's notation.
 pub(crate) fn to_text(limit: IdleLimit) -> String {
     /// `INT_MAX` itself is refused.
     const MICROS_MAX: u64 = i32::MAX as u64 - 1;
@@ -33,7 +34,7 @@ pub(crate) fn to_text(limit: IdleLimit) -> String {
     }
 }
 
-/// What the file's text means; `None` if it is none that the kernel writes.
+/// The limit that the file's text means; `None` for a text that the kernel never writes.
 pub(crate) fn from_text(text: &str) -> Option<IdleLimit> {
     match text.trim() {
         "n/a" => Some(IdleLimit::ExitLatency(Duration::ZERO)),
@@ -71,13 +72,14 @@ pub fn may_limit(root: &Root, cpu: CpuId) -> Option<bool> {
     root.may_write(&resume_latency_file(cpu))
 }
 
-/// The limit that other processes hold on all CPUs through `/dev/cpu_dma_latency`, where it can be read. Reading
-/// adds no request of ours that could change it.
+/// The limit of other processes on all CPUs through `/dev/cpu_dma_latency`, where it can be read.
+/// Reading adds no request that could change it.
 pub fn global_limit(root: &Root) -> Option<IdleLimit> {
     try_global_limit(root).ok()
 }
 
-/// The same, with the reason why it cannot be read: the device belongs to root alone on most machines.
+/// The same, with the reason if it cannot be read: the device belongs to root alone on most
+/// machines.
 pub fn try_global_limit(root: &Root) -> Result<IdleLimit, FileError> {
     /// `PM_QOS_CPU_LATENCY_DEFAULT_VALUE` of the kernel: 2000 s, in microseconds.
     const NO_LIMIT_MICROS: i32 = 2_000_000_000;
@@ -143,7 +145,7 @@ mod tests {
         machine.write(&file, "deep\n");
         assert!(cpu_limit(machine.root(), CpuId(0)).unwrap_err().to_string().contains("`deep`"));
         assert!(matches!(cpu_limit(machine.root(), CpuId(1)), Err(FileError::Missing { .. })));
-        assert_eq!(may_limit(machine.root(), CpuId(0)), None, "nobody may be judged by a recording's files");
+        assert_eq!(may_limit(machine.root(), CpuId(0)), None, "a recording's files prove no permission");
     }
 
     #[test]

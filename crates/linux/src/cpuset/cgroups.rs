@@ -1,24 +1,20 @@
-//! Which control groups this machine has: version 1, version 2 or both, and where CPUs are chosen and processes
-//! frozen.
+//! The control groups of this machine: version 1, version 2 or both, and the trees where CPUs are
+//! chosen and processes frozen.
 //!
-//! In version 2 there is one tree with all controllers, and freezing needs none. In version 1 each controller has a tree
-//! of its own. A *hybrid* machine mounts both: then a controller belongs to version 2 only if no version-1 tree has
-//! taken it, which `cgroup.controllers` of the version-2 root tells.
+//! In version 2 there is one tree with all controllers, and freezing needs none. In version 1 each
+//! controller has a tree of its own. A *hybrid* machine mounts both: then a controller belongs to
+//! version 2 only if no version-1 tree has taken it. The file `cgroup.controllers` of the version-2
+//! root shows which.
 
 use crate::root::{Gaps, Root};
 use serde::Serialize;
 
-/// Which trees are mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CgroupVersion {
-    /// None.
     None,
-    /// Version 1 alone.
     V1,
-    /// Version 2 alone.
     V2,
-    /// Both.
     Hybrid,
 }
 
@@ -27,24 +23,23 @@ pub enum CgroupVersion {
 pub struct CgroupPlace {
     /// 1 or 2.
     pub version: u8,
-    /// Its root.
     pub path: String,
 }
 
 /// The machine's control groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cgroups {
-    /// Which trees are mounted.
     pub version: CgroupVersion,
     /// Where CPUs are chosen.
     pub cpuset: Option<CgroupPlace>,
     /// Where processes are frozen.
     pub freezer: Option<CgroupPlace>,
-    /// True if sysfs may be written at all; services under `ProtectKernelTunables=` see it read-only.
+    /// True if sysfs may be written at all; services under `ProtectKernelTunables=` see it
+    /// read-only.
     pub sysfs_writable: Option<bool>,
 }
 
-/// What is mounted, from `/proc/self/mounts`.
+/// The mounted trees, from `/proc/self/mounts`.
 pub fn cgroups(root: &Root, gaps: &mut Gaps) -> Cgroups {
     let mounts = gaps.text(root, "proc/self/mounts").unwrap_or_default();
     let (mut first, mut second) = (Vec::new(), None);

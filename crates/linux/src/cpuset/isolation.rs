@@ -1,35 +1,38 @@
-//! Everybody else: keeps what is not governed off the CPUs that are parked.
+//! Housekeeping: keeps everything that is not governed off the parked CPUs.
 //!
-//! A CPU that its service has left still wakes for others: for the kernel's own work queues, for interrupts, for the rest of the
-//! machine's services. Those that can be told where to be are told here:
+//! A CPU that its service has left still wakes for others: for the kernel's own work queues, for
+//! interrupts, for the rest of the machine's services. This module moves the movable ones:
 //!
-//! | who | by | says |
+//! | object | by | text |
 //! |---|---|---|
 //! | unbound work queues of the kernel | `workqueue/cpumask` | a mask |
-//! | the kernel's grace-period threads (`rcu_preempt`, `rcu_sched`) | their affinity | a list; every closed file of anybody wakes them |
+//! | grace-period threads (`rcu_preempt`, `rcu_sched`), woken by every close | their affinity | a list |
 //! | interrupts requested from now on | `irq/default_smp_affinity` | a mask |
 //! | other services, with systemd | `AllowedCPUs=` of each slice at the top, at run time | a list |
 //! | other cgroups, without systemd | `cpuset.cpus` of each at the top that has it (version 2) | a list |
 //!
-//! And where that is asked for ([`Scope::interrupts`]), for it cannot be undone whole:
+//! And on request ([`Scope::interrupts`]), for it cannot be undone whole:
 //!
-//! | what | by | says |
+//! | object | by | text |
 //! |---|---|---|
 //! | interrupts that are there, a network card's queues among them | `irq/N/smp_affinity` | a mask |
 //! | the work of network queues that is spread by software (RPS) | `rps_cpus` | a mask |
-//! | packets for receive queues whose interrupts belong to none of the CPUs (RSS) | the card's indirection table | queues |
+//! | packets for queues whose interrupts go to other CPUs (RSS) | the card's indirection table | queues |
 //!
-//! The masks come back as they were; to which of their CPUs the kernel then sends an interrupt is its own choice, made anew.
+//! The masks come back as they were. The kernel then chooses anew which of those CPUs an interrupt
+//! goes to.
 //!
-//! What cannot be told: interrupts that their drivers keep (a queue for each CPU of an NVMe disk), threads of the kernel that belong
-//! to a CPU, processes in the root cgroup, timers that were set there.
-//! `roost govern status --wakeups` counts what is left.
+//! Not movable: interrupts that their drivers keep (a queue for each CPU of an NVMe disk), threads
+//! of the kernel that belong to a CPU, processes in the root cgroup, timers that were set there.
+//! `roost govern status --wakeups` counts the rest.
 //!
-//! What always holds:
+//! Invariants:
 //! - One Roost process does this: there is a lock, held until the end.
-//! - Everything is journalled first and put back: on release, on drop, and by [`restore`](crate::restore) after a SIGKILL.
-//! - A cgroup or unit that a [`Confiner`](crate::Confiner) keeps is its own and is left alone. Who narrows a service first widens everybody
-//!   else last, and the other way round: a service never waits for its surroundings.
+//! - Everything is journalled first and put back: on release, on drop, and by
+//!   [`restore`](crate::restore) after a SIGKILL.
+//! - A cgroup or unit that a [`Confiner`](crate::Confiner) keeps is its own and is left alone.
+//!   Narrowing a service comes before widening the others, and the other way round: a service never
+//!   waits for its surroundings.
 
 use crate::journal::{ChangeError, Journal, restore_at_start};
 use crate::knob::{CGROUPS, MASKS, called, cpus_of, entries_of, indirection_of, mask_of, path_of, table_of};
@@ -45,7 +48,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::File;
 
-/// Who is told.
+/// The groups that are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scope {
@@ -56,20 +59,20 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// True if nobody is.
+    /// True if no group is.
     pub fn is_nobody(self) -> bool {
         self == Self::default()
     }
 }
 
-/// Who shall be where.
+/// The CPUs of each group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// Work queues, new interrupts, other services; `None`: where they were before.
     pub(crate) everybody: Option<CpuList>,
     /// Interrupts that are there already; `None`: where they were before.
     pub(crate) interrupts: Option<CpuList>,
-    /// Places that are not told anything (`Confiner::place`).
+    /// Places that are left alone (`Confiner::place`).
     pub(crate) own: BTreeSet<String>,
 }
 
@@ -80,19 +83,19 @@ impl Placement {
     }
 }
 
-/// Keeps everybody else on some CPUs.
+/// Keeps all tasks and interrupts outside the service on some CPUs.
 #[derive(Debug)]
 pub(crate) struct CpuIsolation {
     root: Root,
     journal: Journal,
-    /// What could not be told, each once.
+    /// Places that refused, each once.
     refused: BTreeSet<String>,
     notices: Vec<String>,
     _lock: File,
 }
 
 impl CpuIsolation {
-    /// Takes the lock; an error names who has it.
+    /// Takes the lock; an error names its holder.
     pub(crate) fn open(root: &Root, holder: &str) -> Result<Self, LockError> {
         let path = run_folder(root)?.join("surroundings.lock");
         let lock = take(&path, holder).map_err(|refusal| match refusal {
@@ -104,7 +107,7 @@ impl CpuIsolation {
         Ok(Self { root: root.clone(), journal, refused: BTreeSet::new(), notices, _lock: lock })
     }
 
-    /// Everybody shall be there; who is in two scopes is told by each.
+    /// Moves each group to its CPUs; a place in two groups is set by each.
     pub(crate) fn keep_on(&mut self, whereabouts: &Placement) {
         self.move_interrupts(whereabouts.interrupts.as_ref());
         let (mask, list) = (
@@ -118,17 +121,18 @@ impl CpuIsolation {
             self.set(&path, list.as_deref());
         }
         for path in self.groups() {
-            // Who keeps itself from now on is told nothing more, and gets back what it was told.
+            // A place that its Confiner keeps from now on gets its earlier text back.
             self.set(&path, list.as_deref().filter(|_| !whereabouts.own.contains(&path)));
         }
     }
 
-    /// What there is to say since the last call: what a dead run had left, and what could not be told where to be.
+    /// The notices since the last call: the remains of a dead run, and places that refused.
     pub(crate) fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Puts everything back now, one line per thing that is news. Dropping does the same in silence.
+    /// Puts everything back now, one line per thing that is news. Dropping does the same in
+    /// silence.
     pub(crate) fn release(&mut self) -> Vec<String> {
         let done = self.journal.put_back_all();
         done.iter().filter(|undone| undone.is_news()).map(ToString::to_string).collect()
@@ -150,7 +154,8 @@ impl CpuIsolation {
         }
     }
 
-    /// Those that could come to another CPU shall not; one that could come to none of `cpus` may come to all of them.
+    /// Interrupts that could go to another CPU shall not; one that could go to none of `cpus` may
+    /// go to all of them.
     fn move_interrupts(&mut self, cpus: Option<&CpuList>) {
         let Some(cpus) = cpus else { return self.give_interrupts_back() };
         // Packets first: a queue whose interrupt moves onto a CPU is busy there until it gets none.
@@ -170,7 +175,7 @@ impl CpuIsolation {
             } else {
                 self.journal.set(&path, &mask_of(wanted)).map(drop)
             };
-            // Gone meanwhile, or its driver's own: the kernel says EIO or EPERM of those.
+            // It has gone meanwhile, or its driver keeps it: the kernel says EIO or EPERM of those.
             if told.is_err() && self.refused.insert(path.clone()) {
                 kept.push(path);
             }
@@ -186,8 +191,9 @@ impl CpuIsolation {
         }
     }
 
-    /// Network cards give packets only to queues whose interrupts could come to one of the CPUs before we moved any; what could not be
-    /// told is returned. A card all of whose queues belong elsewhere keeps its table: then their interrupts are all that can move.
+    /// Makes network cards give packets only to queues whose interrupts could go to one of the CPUs
+    /// before we moved any. Returns the places that refused. A card all of whose queues belong
+    /// elsewhere keeps its table: then only their interrupts can move.
     fn spread_packets(&mut self, cpus: &CpuList) -> Vec<String> {
         let mut kept = Vec::new();
         for device in network_devices(&self.root) {
@@ -223,8 +229,8 @@ impl CpuIsolation {
         }
     }
 
-    /// Threads of the kernel that belong to no CPU and have a timer running while anybody waits for a grace period: after each
-    /// file that is closed, on 6.1.
+    /// Threads of the kernel that belong to no CPU and have a timer running while any task waits
+    /// for a grace period: after each file that is closed, on 6.1.
     fn grace_period_threads(&self) -> Vec<String> {
         let is_one = |name: &str| matches!(name, "rcu_preempt" | "rcu_sched");
         let pids = self.root.names("proc").unwrap_or_default();
@@ -235,21 +241,23 @@ impl CpuIsolation {
             .collect()
     }
 
-    /// What is at the top of the tree of cgroups and can be told where to be.
+    /// The movable groups at the top of the tree of cgroups.
     fn groups(&self) -> Vec<String> {
         let names = self.root.names(CGROUPS).unwrap_or_default();
         if self.root.has("run/systemd/system") == Some(true) {
             return names.iter().filter(|name| name.ends_with(".slice")).map(|name| path_of(name)).collect();
         }
         let file = |name: &String| format!("{CGROUPS}/{name}/cpuset.cpus");
-        // Of version 1 there is one such folder, the controller's own, and its root cannot be told.
+        // In version 1 there is one such folder, the controller's own, and its root cannot be
+        // moved.
         let is_group =
             |path: &String| self.root.has(&path.replace("cpuset.cpus", "cgroup.type")) == Some(true);
         names.iter().map(file).filter(|path| self.root.has(path) == Some(true)).filter(is_group).collect()
     }
 }
 
-/// A card's table with the queues that are left in place of those `elsewhere`, evenly; `None` if nothing changes, or none is left.
+/// A card's table with the remaining queues in place of those `elsewhere`, evenly; `None` if
+/// nothing changes, or none is left.
 fn without(table: &[u32], elsewhere: &BTreeSet<u32>) -> Option<Vec<u32>> {
     let left: BTreeSet<u32> = table.iter().copied().filter(|queue| !elsewhere.contains(queue)).collect();
     let is_needed = table.iter().any(|queue| elsewhere.contains(queue)) && !left.is_empty();
@@ -261,7 +269,7 @@ fn without(table: &[u32], elsewhere: &BTreeSet<u32>) -> Option<Vec<u32>> {
     })
 }
 
-/// Whose children the kernel's threads are.
+/// The parent of the kernel's threads.
 const KTHREADD: u32 = 2;
 
 #[cfg(test)]
@@ -338,7 +346,7 @@ mod tests {
         let mut around = CpuIsolation::open(machine.root(), "a test").unwrap();
         around.keep_on(&interrupts("0-1"));
         assert_eq!(read(), ["3", "3", "01", "00", "3"]);
-        assert_eq!(machine.read(MASKS[0]), "ff", "nobody else was asked for");
+        assert_eq!(machine.read(MASKS[0]), "ff", "no other group was requested");
         around.keep_on(&interrupts("0-1,6"));
         assert_eq!(read(), ["43", "40", "01", "00", "40"], "as near to what it was as there is");
         drop(around);
@@ -363,7 +371,7 @@ mod tests {
         let mut around = CpuIsolation::open(machine.root(), "a test").unwrap();
         around.keep_on(&interrupts("0-3"));
         assert_eq!(machine.read(table), "0,1,0,1,0,1,0,1", "those of CPUs 4 to 7 get nothing");
-        // Their interrupts were moved here meanwhile; that makes them no queues of these CPUs.
+        // Their interrupts were moved here meanwhile; they still are no queues of these CPUs.
         around.keep_on(&interrupts("0"));
         assert_eq!(machine.read(table), "0,0,0,0,0,0,0,0");
         around.keep_on(&interrupts("1,5"));
@@ -373,7 +381,7 @@ mod tests {
         around.keep_on(&interrupts("2"));
         machine.write(table, "3,3,3,3,3,3,3,3\n");
         drop(around);
-        assert_eq!(machine.read(table), "3,3,3,3,3,3,3,3", "somebody else's");
+        assert_eq!(machine.read(table), "3,3,3,3,3,3,3,3", "another program's");
         let mut around = CpuIsolation::open(machine.root(), "a test").unwrap();
         around.keep_on(&interrupts("0-1"));
         assert_eq!(machine.read(table), "3,3,3,3,3,3,3,3", "no queue is left: its interrupt has moved");
@@ -386,7 +394,8 @@ mod tests {
         network_devices(root).into_iter().find_map(|device| table(&device).map(|table| (device, table)))
     }
 
-    /// Not a test: keeps the packets of a real card on two CPUs until it is killed, when that test starts this program again.
+    /// Not a test: keeps the packets of a real card on two CPUs until it is killed, when that test
+    /// starts this program again.
     #[test]
     #[ignore = "the victim of another test"]
     fn a_real_card_is_held() {

@@ -1,12 +1,15 @@
-//! Energy of some CPUs since the run began: measured where there is a meter, else modelled, always labelled.
+//! Energy of some CPUs since the run began: measured where there is a meter, else modelled, always
+//! labelled.
 //!
-//! RAPL ([`EnergyMeter::open`] prefers it) measures whole sockets with their memory: what else runs there is in the
-//! figure. The model ([`EnergyMeter::modelled`]) charges only the CPUs named: busy time at the active power of a
-//! [`PowerModel`], each idle state at the power of the state that it is charged as, polling as active, a sleep in
-//! progress as the shallowest halt until it ends and is known. It leaves out memory, uncore, and everything else that
-//! a core does not do itself; it is for comparing two runs on one machine.
+//! RAPL ([`EnergyMeter::open`] prefers it) measures whole sockets with their memory, including
+//! everything else that runs there. The model ([`EnergyMeter::modelled`]) charges only the CPUs
+//! named: busy time at the active power of a [`PowerModel`], each idle state at the power of its
+//! state in the table, polling as active, and a sleep in progress as the shallowest halt until it
+//! ends. It leaves out memory, uncore, and everything else outside the cores; use it to compare two
+//! runs on one machine.
 //!
-//! What always holds: the figure never falls; a reading that fails is `None`; every reading carries its source.
+//! Invariants: the figure never falls; a reading that fails is `None`; every reading carries
+//! its source.
 
 mod rapl;
 
@@ -43,7 +46,8 @@ impl EnergyMeter {
         }
     }
 
-    /// The model, whether there is a meter or not: for a part of a socket, or for a named machine's table.
+    /// The model, whether there is a meter or not: for a part of a socket, or for a named machine's
+    /// table.
     pub fn modelled(root: &Root, cpus: &CpuList, model: PowerModel, now: Instant) -> Self {
         Self::with_model(root, cpus, model, now, "as asked".to_owned())
     }
@@ -53,7 +57,8 @@ impl EnergyMeter {
         Self { means: Means::Model { model, meter, why }, last: Microjoules(0) }
     }
 
-    /// Energy since this was made. Call it at least once a minute: RAPL's counters wrap in as little as four.
+    /// Energy since this was made. Call it at least once a minute: RAPL's counters wrap in as
+    /// little as four.
     pub fn read(&mut self, now: Instant) -> Option<EnergyReading> {
         let used = match &mut self.means {
             Means::Rapl(rapl) => rapl.read()?,
@@ -71,7 +76,7 @@ impl EnergyMeter {
         Some(EnergyReading { used: self.last, source: self.source() })
     }
 
-    /// Where its figures come from.
+    /// The source of its figures.
     pub fn source(&self) -> EnergySource {
         match &self.means {
             Means::Rapl(rapl) => EnergySource::Measured(rapl.name()),
@@ -84,8 +89,8 @@ impl EnergyMeter {
         matches!(self.means, Means::Rapl(_))
     }
 
-    /// For people, a line each: the source and why; for a model, which power each of this machine's states is
-    /// charged with.
+    /// For people, a line each: the source and the reason; for a model, the power that each idle
+    /// state of this machine is charged with.
     pub fn describe(&self) -> Vec<String> {
         let Means::Model { model, meter, why } = &self.means else {
             return vec![format!("energy is {}: whole sockets, whatever runs on them", self.source())];
@@ -123,7 +128,7 @@ impl EnergyMeter {
     }
 }
 
-/// The energy of one CPU; `None` if it is not known how long it was busy.
+/// The energy of one CPU; `None` if its busy time is not known.
 fn charge(model: &PowerModel, usage: &CpuUsage, table: &CstateTable) -> Option<Microjoules> {
     let busy = usage.busy?;
     let halt = model.idle.first().and_then(|state| state.power).unwrap_or(model.active);
@@ -135,7 +140,7 @@ fn charge(model: &PowerModel, usage: &CpuUsage, table: &CstateTable) -> Option<M
     Some(model.energy(busy, table, known) + halt.over(unknown))
 }
 
-/// What the processor says of itself; empty where it says nothing.
+/// The processor's name; empty where it has none.
 pub fn processor(root: &Root) -> Processor {
     let text = root.text("proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -192,7 +197,7 @@ mod tests {
         let mut meter = EnergyMeter::modelled(machine.root(), &"0".parse().unwrap(), model, at(0));
         machine.write("proc/stat", "cpu0 0 0 0 1000 0\n");
         assert_eq!(used(&mut meter, 10), 20_000_000);
-        // It was C6 all along: 1 J. The figure waits until the truth has caught up.
+        // The sleep was C6: 1 J. The figure waits until the truth has caught up.
         time(&machine, 3, 10);
         assert_eq!(used(&mut meter, 10), 20_000_000);
         assert_eq!(used(&mut meter, 20), 58_000_000);
@@ -208,7 +213,7 @@ mod tests {
         machine.write("proc/stat", "cpu0 0 0 0 400 0\n");
         assert_eq!(used(&mut meter, 5), 5_700_000 + 8_000_000);
         assert!(meter.describe().join("\n").contains("no cpuidle"));
-        // It is held open, so to remove it would take nothing away.
+        // It is held open, so removing it would take nothing away.
         machine.write("proc/stat", "");
         assert_eq!(meter.read(at(6)), None, "missing, not zero");
     }

@@ -1,9 +1,10 @@
 //! RAPL through powercap: each socket's energy counter, and its memory's where there is one.
 //!
-//! `/sys/class/powercap/intel-rapl:N` is socket N (`name` = `package-N`; AMD's driver uses the same names) and
-//! `intel-rapl:N:M` a part of it. Of the parts only `dram` lies outside `package`, so only it is added; `psys` holds
-//! everything and would count twice, and the `-mmio` twins are the same counters by another road. `energy_uj` may be
-//! read by root alone, and starts again from zero after `max_energy_range_uj`.
+//! `/sys/class/powercap/intel-rapl:N` is socket N (`name` = `package-N`; AMD's driver uses the same
+//! names) and `intel-rapl:N:M` a part of it. Of the parts only `dram` lies outside `package`, so
+//! only it is added; `psys` holds everything and would count twice, and the `-mmio` twins are the
+//! same counters by another road. `energy_uj` may be read by root alone, and starts again from zero
+//! after `max_energy_range_uj`.
 
 use crate::root::{FileError, Gaps, Root};
 use machine::{Microjoules, Microwatts};
@@ -27,7 +28,7 @@ struct Zone {
 }
 
 impl Rapl {
-    /// Starts counting, or says why it cannot.
+    /// Starts counting, or returns the reason that it cannot.
     pub(super) fn open(root: &Root) -> Result<Self, String> {
         let mut zones = Vec::new();
         for entry in root.names(FOLDER).map_err(|error| error.to_string())? {

@@ -1,5 +1,5 @@
-//! Files as root may touch them: folders that no stranger can swap under us, files read again and
-//! again through one descriptor, and logs of a bounded size.
+//! Files for a process that may run as root: folders that no stranger can swap, files read again
+//! and again through one descriptor, and logs of a bounded size.
 
 pub(crate) mod persistent;
 pub(crate) mod rotating_log;

@@ -1,19 +1,22 @@
-//! A file of the kernel's that is read again and again through one descriptor: opening takes longer than reading, and closing costs the
-//! kernel a grace period and with it some CPU a wake-up.
+//! A kernel file that is read again and again through one descriptor. Opening takes longer than
+//! reading, and closing costs the kernel a grace period and with it some CPU a wake-up.
 //!
-//! What always holds: what is read is what the file says now, or an error. A descriptor dies with the process, cgroup or CPU that its file
-//! belongs to, and reading it fails; then the path is opened once more, for somebody else may be there since. A file on a disk that is
-//! replaced does not die: this is for the kernel's.
+//! Invariants:
+//! - A reading is the file's present text, or an error.
+//! - A descriptor dies with the process, cgroup or CPU that its file belongs to, and reading it
+//!   fails. Then the path is opened once more, for another may have its name since.
+//!
+//! A file on a disk that is replaced does not die: this type is for kernel files only.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-/// Bytes of one call. The kernel hands over as many if there are (`fs/seq_file.c`): fewer are the last.
+/// Bytes of one call. The kernel fills the buffer if it can (`fs/seq_file.c`): a shorter read is
+/// the last.
 const AT_ONCE: usize = 4096;
 
-/// The file.
 #[derive(Debug)]
 pub(crate) struct PersistentFile {
     path: PathBuf,
@@ -21,12 +24,12 @@ pub(crate) struct PersistentFile {
 }
 
 impl PersistentFile {
-    /// The one at `path`, which is opened when it is first read.
+    /// The file at `path`, opened at the first reading.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path, file: None }
     }
 
-    /// What it reads now, without the line feed at its end.
+    /// The present text, without the line feed at its end.
     pub(crate) fn read(&mut self) -> io::Result<String> {
         if let Some(Ok(text)) = self.file.as_ref().map(text_of) {
             return Ok(text);
@@ -36,7 +39,7 @@ impl PersistentFile {
     }
 }
 
-/// All that an open file of the kernel's reads now, without the line feed at its end.
+/// The whole text of an open kernel file, without the line feed at its end.
 pub(crate) fn text_of(file: &File) -> io::Result<String> {
     let (mut bytes, mut part) = (Vec::new(), [0; AT_ONCE]);
     loop {
@@ -57,7 +60,7 @@ mod tests {
     fn a_process_that_has_ended_is_an_error_and_no_later_one() {
         let mut child = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
         let mut kept = PersistentFile::new(format!("/proc/{}/comm", child.id()).into());
-        // It is this program until it has become the other.
+        // The child is this program until its exec.
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while kept.read().unwrap() != "sleep" {
             assert!(std::time::Instant::now() < patience, "{:?}", kept.read());

@@ -1,22 +1,23 @@
-//! A log on disk that never outgrows its bound: segments that follow each other, of which the oldest go.
+//! A log on disk with a bound on its size: segments that follow each other, of which the oldest go.
 //!
-//! Whoever reads a segment must not need those before it, so each begins with a line that the writer gives: for a policy, its
-//! state. What the lines mean is the writer's affair.
+//! A reader of a segment must not need those before it, so each begins with a line that the writer
+//! gives: for a policy, its state. The lines' meaning is the writer's affair.
 //!
-//! What always holds: a run takes no more than `size x kept` bytes and one line; files are their owner's alone, since they
-//! tell how a service is used.
+//! Invariants:
+//! - A run takes no more than `size x kept` bytes and one line.
+//! - Files are readable by their owner alone, since they show how a service is used.
 
 use crate::files::safe_folder::{SafeError, SafeFolder};
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-/// How large a log becomes.
+/// The bounds of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentBounds {
     /// A segment is closed at this size, bytes.
     pub size: usize,
-    /// So many are kept.
+    /// The number of segments kept.
     pub kept: u64,
 }
 
@@ -42,18 +43,16 @@ impl RotatingLog {
         Ok(segments)
     }
 
-    /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Adds a line.
     pub fn write(&mut self, line: &str) -> io::Result<()> {
         self.size += line.len() + 1;
         writeln!(self.file, "{line}")
     }
 
-    /// Time for [`Self::rotate`].
+    /// True when it is time for [`Self::rotate`].
     pub fn is_full(&self) -> bool {
         self.size >= self.bounds.size
     }
@@ -71,7 +70,7 @@ impl RotatingLog {
         self.write(first)
     }
 
-    /// What was written is in the files.
+    /// Brings all lines into the files.
     pub fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }

@@ -1,30 +1,32 @@
-//! Folders and files where another user may be, opened so that nobody else chooses what is written,
-//! read or run.
+//! Folders and files where another user may write, opened so that no other user chooses the content
+//! written, read or run.
 //!
 //! Roost often runs as root and writes where others can write as well: below `/tmp` and `/dev/shm`,
-//! into the working directory of whoever typed `sudo`, into a folder that a service's own user has.
-//! A path is a promise of that other user: between two system calls `out/summary.json` may become a
+//! into the working directory of the user of `sudo`, into a folder that a service's own user has. A
+//! path is a promise of that other user: between two system calls `out/summary.json` may become a
 //! link to `/etc/shadow`. So a folder is opened once, component by component, and everything after
 //! that goes by its descriptor.
 //!
-//! Terms. A folder is *trusted* if it and all folders above it belong to root or to this user, and
-//! nobody else may rename or replace what is in them: not writable by group or others, or sticky.
-//! What root executes or believes lies in such a one ([`SafeFolder::trusted`]). In any other folder
-//! root may still leave results: that is what the rest is for.
+//! Terms:
+//! - *Trusted*: a folder that, with all folders above it, belongs to root or to this user, and in
+//!   which no other user may rename or replace a file: not writable by group or others, or sticky.
+//!   Files that root executes or believes lie in such a folder ([`SafeFolder::trusted`]). In any
+//!   other folder root may still leave results, through the rest of this module.
+//! - *Named*: a file that the user gave (`--output FILE`). [`SafeFolder::named`] follows a link in
+//!   the last place as it does those on the way: root's own into `/var/log`, and none in a folder
+//!   of another user's.
 //!
-//! A file that a person named (`--output FILE`) is found by [`SafeFolder::named`], which follows a
-//! link in the last place as those on the way are followed: root's own into `/var/log`, and none in
-//! a folder of another user's.
 //!
-//! What always holds:
-//! - A link of another user is never followed, and in a folder that is not trusted root follows none at all.
+//! Invariants:
+//! - A link of another user is never followed, and in a folder that is not trusted root follows
+//!   none at all.
 //! - A file is made under a name that was free (`O_EXCL`), or is a regular file of this user with
 //!   one name, or is not opened for writing. It takes its final name whole, after `fsync`, and the
 //!   folder is brought to the disk after that. Devices, own pipes and own descriptors (`/dev/null`,
 //!   `/dev/stdout`) are written to where they are.
-//! - What a killed run has written half of goes away with the next file that is replaced there.
-//! - A file of another user is read from only by its owner's name, without waiting (a FIFO is
-//!   refused) and never more of it than was asked for.
+//! - A killed run's half-written file goes away with the next file that is replaced there.
+//! - A file of another user is read only for the caller that names that owner, without waiting (a
+//!   FIFO is refused) and never more of it than the caller allows.
 
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -43,20 +45,20 @@ use std::path::{Component, Path, PathBuf};
 /// Why a file or folder was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SafeError {
-    /// Somebody else could choose what it is.
+    /// Another user could choose its content.
     #[error("{path}: {why}", path = path.display())]
     Unsafe {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Who could.
+        /// The other user, and the means.
         why: String,
     },
     /// The system refused.
     #[error("{path}: {source}", path = path.display())]
     Io {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -70,7 +72,7 @@ impl SafeError {
         }
     }
 
-    /// What the kernel said, where it said something.
+    /// The kernel's error, where there is one.
     pub fn kind(&self) -> io::ErrorKind {
         match self {
             Self::Io { source, .. } => source.kind(),
@@ -95,13 +97,14 @@ impl SafeFolder {
         Self::walk(path, None)
     }
 
-    /// The folder at `path`; it and those above it are made, with the bits `mode`, where they are not there.
+    /// The folder at `path`; it and those above it are made, with the bits `mode`, where they are
+    /// not there.
     pub fn make(path: &Path, mode: u32) -> Result<Self, SafeError> {
         Self::walk(path, Some(mode))
     }
 
     /// The folder that holds the file `path`, and the file's name in it. Made with the bits `mode`,
-    /// if there are any.
+    /// if given.
     pub fn of_file(path: &Path, mode: Option<u32>) -> Result<(Self, OsString), SafeError> {
         let name = path.file_name().ok_or_else(|| SafeError::Io {
             path: path.to_owned(),
@@ -114,7 +117,7 @@ impl SafeFolder {
         Ok((Self::walk(parent, mode)?, name.to_owned()))
     }
 
-    /// The folder and the name of a file that a person named: a link of that name is followed where
+    /// The folder and the name of a file that the user named: a link of that name is followed where
     /// one on the way would be.
     pub fn named(path: &Path) -> Result<(Self, OsString), SafeError> {
         let mut path = path.to_owned();
@@ -140,14 +143,14 @@ impl SafeFolder {
         Err(failed(&path)(Errno::LOOP))
     }
 
-    /// The file that a person named, emptied; made if there is none.
+    /// The file that the user named, emptied; made if there is none.
     pub fn begin(path: &Path, mode: u32) -> Result<File, SafeError> {
         let (folder, name) = Self::named(path)?;
         folder.sink(&name)?.map_or_else(|| folder.overwrite(&name, mode), Ok)
     }
 
-    /// The file that a person named, to be added to; made if there is none. One that another user
-    /// could take away is refused to root.
+    /// The file that the user named, to be added to; made if there is none. A file that another
+    /// user could take away is refused to root.
     pub fn keep(path: &Path, mode: u32) -> Result<File, SafeError> {
         let (folder, name) = Self::named(path)?;
         if let Some(sink) = folder.sink(&name)? {
@@ -162,7 +165,7 @@ impl SafeFolder {
         folder.append(&name, mode)
     }
 
-    /// The file that a person named, which takes its name when it is whole.
+    /// The file that the user named; it takes its name when it is whole.
     pub fn write(
         path: &Path,
         mode: u32,
@@ -177,7 +180,7 @@ impl SafeFolder {
         }
     }
 
-    /// Itself, if only root and this user can choose what is in it.
+    /// Itself, if only root and this user can choose its content.
     pub fn trusted(self) -> Result<Self, SafeError> {
         match self.doubt {
             None => Ok(self),
@@ -185,12 +188,13 @@ impl SafeFolder {
         }
     }
 
-    /// Its path, for messages and for programs that are told of it.
+    /// Its path, for messages and for programs that get it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A folder in it, made with the bits `mode` if it is not there. One that is there must be this user's.
+    /// A folder in it, made with the bits `mode` if it is not there. One that is there must be this
+    /// user's.
     pub fn folder(&self, name: &str, mode: u32) -> Result<Self, SafeError> {
         let path = self.path.join(name);
         let failed = failed(&path);
@@ -207,21 +211,21 @@ impl SafeFolder {
         }
         let folder = Self { doubt: self.doubt.clone().or_else(|| doubt(&path, &about)), place, path };
         if made {
-            // The mask of this process may have taken bits.
+            // The mask of this process may have removed bits.
             let open = folder.readable()?;
             rustix::fs::fchmod(open, Mode::from_raw_mode(mode)).map_err(failed)?;
         }
         Ok(folder)
     }
 
-    /// A folder in it that was not there; an error where there is anything of that name.
+    /// A new folder in it; an error where the name is taken.
     pub fn new_folder(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<(), SafeError> {
         let name = name.as_ref();
         let made = rustix::fs::mkdirat(&self.place, name, Mode::from_raw_mode(mode));
         made.map_err(failed(&self.path.join(name)))
     }
 
-    /// A folder in it with a name that cannot be known beforehand, beginning with `prefix`.
+    /// A folder in it with an unpredictable name that begins with `prefix`.
     pub fn fresh_folder(&self, prefix: &str, mode: u32) -> Result<Self, SafeError> {
         for _ in 0..TRIES {
             let name = format!("{prefix}{:016x}", unforeseen());
@@ -239,11 +243,13 @@ impl SafeFolder {
         Err(failed(&self.path)(Errno::EXIST))
     }
 
-    /// The same, locked (`flock`) for as long as the second lives: [`Self::left_folders`] passes it over.
+    /// The same, locked (`flock`) for as long as the second lives: [`Self::left_folders`] passes it
+    /// over.
     pub fn held_folder(&self, prefix: &str, mode: u32) -> Result<(Self, OwnedFd), SafeError> {
         for _ in 0..TRIES {
             let folder = self.fresh_folder(prefix, mode)?;
-            // Until it was locked, another process could take it for one that was left, and remove it.
+            // Until it was locked, another process could take it for one that was left, and remove
+            // it.
             if let Some(held) = self.hold(&folder) {
                 return Ok((folder, held));
             }
@@ -251,8 +257,8 @@ impl SafeFolder {
         Err(failed(&self.path)(Errno::BUSY))
     }
 
-    /// Folders of this user's in it that [`Self::held_folder`] made and a killed process left, locked
-    /// for as long as they are looked at.
+    /// Folders of this user in it that [`Self::held_folder`] made and a killed process left, locked
+    /// while they are looked at.
     pub fn left_folders(&self, prefix: &str) -> Vec<(Self, OwnedFd)> {
         let Ok(entries) = self.readable().map_err(|_| Errno::ACCESS).and_then(rustix::fs::Dir::new) else {
             return Vec::new();
@@ -284,8 +290,8 @@ impl SafeFolder {
         ((named.st_dev, named.st_ino) == (about.st_dev, about.st_ino)).then_some(held)
     }
 
-    /// A folder in it that `user` alone writes, made if it is not there. Nothing is written into it
-    /// by us: its owner chooses what lies there. One that is there must be that user's.
+    /// A folder in it that `user` alone writes, made if it is not there. We write nothing into it:
+    /// its owner chooses its content. An existing one must be that user's.
     pub fn folder_of(&self, name: &str, user: u32, group: u32) -> Result<Self, SafeError> {
         let path = self.path.join(name);
         match rustix::fs::mkdirat(&self.place, name, Mode::from_raw_mode(0o700)) {
@@ -317,12 +323,12 @@ impl SafeFolder {
         Ok(Self { place, path, doubt })
     }
 
-    /// Whose it is.
+    /// The owner.
     pub fn owner(&self) -> Result<u32, SafeError> {
         Ok(rustix::fs::fstat(&self.place).map_err(failed(&self.path))?.st_uid)
     }
 
-    /// A new file of that name; an error where there is anything of that name, a dangling link included.
+    /// A new file of that name; an error where the name is taken, by a dangling link too.
     pub fn create(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -330,7 +336,7 @@ impl SafeFolder {
         file.map(File::from).map_err(failed(&self.path.join(name)))
     }
 
-    /// The file of that name, to be added to; made if there is none. What is there must be a
+    /// The file of that name, to be added to; made if there is none. An existing one must be a
     /// regular file of this user with this one name.
     pub fn append(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
         self.own_file(name.as_ref(), OFlags::WRONLY | OFlags::APPEND, mode)
@@ -344,14 +350,14 @@ impl SafeFolder {
     /// The same, emptied.
     pub fn overwrite(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File, SafeError> {
         let name = name.as_ref();
-        // Emptied only once it is known whose it is.
+        // Emptied only once its owner is known.
         let file = self.own_file(name, OFlags::WRONLY, mode)?;
         file.set_len(0).map_err(|source| SafeError::Io { path: self.path.join(name), source })?;
         Ok(file)
     }
 
-    /// What is written to where it is, if it is of that kind: a device, a pipe of this user, a
-    /// descriptor of this process.
+    /// A file that is written to where it is: a device, a pipe of this user, a descriptor of this
+    /// process.
     fn sink(&self, name: &OsStr) -> Result<Option<File>, SafeError> {
         let path = self.path.join(name);
         let failed = failed(&path);
@@ -377,7 +383,7 @@ impl SafeFolder {
         Ok(Some(File::from(file)))
     }
 
-    /// True for the folder of this process's own descriptors, whose links lead to what is open already.
+    /// True for the folder of this process's own descriptors, whose links lead to open files.
     fn holds_descriptors(&self) -> Result<bool, SafeError> {
         let of = |path: &str| rustix::fs::stat(path).map(|other| (other.st_dev, other.st_ino)).ok();
         let own = rustix::fs::fstat(&self.place).map_err(failed(&self.path))?;
@@ -398,8 +404,8 @@ impl SafeFolder {
         Ok(File::from(file))
     }
 
-    /// Writes a file that takes its name when it is whole and on the disk; what had the name
-    /// before, a link too, is replaced. Of the bits `mode` this process's mask takes some away.
+    /// Writes a file that takes its name when it is whole and on the disk; it replaces an earlier
+    /// file or link of that name. This process's mask removes some of the bits `mode`.
     pub fn replace(
         &self,
         name: impl AsRef<OsStr>,
@@ -409,7 +415,8 @@ impl SafeFolder {
         self.replace_and_keep(name, mode, write).map(drop)
     }
 
-    /// The same, and the file stays open to be added to, locked (`flock`) since before it had its name.
+    /// The same, and the file stays open to be added to, locked (`flock`) since before it had its
+    /// name.
     pub fn replace_and_keep(
         &self,
         name: impl AsRef<OsStr>,
@@ -427,8 +434,8 @@ impl SafeFolder {
             let _ = rustix::fs::unlinkat(&self.place, &draft, AtFlags::empty());
             return Err(SafeError::Io { path, source });
         }
-        // The name is not on the disk before its folder is. A folder that this user may not list
-        // cannot be asked for that.
+        // The name is on the disk only after its folder is. A folder that this user may not list
+        // cannot be synced.
         if let Ok(open) = self.readable() {
             let _ = rustix::fs::fsync(open);
         }
@@ -444,7 +451,8 @@ impl SafeFolder {
             draft.push(format!(".{:016x}{DRAFT}", unforeseen()));
             let file = self.create(&draft, mode)?;
             let is_ours = match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Until it was locked, another process could take it for one that was left, and remove it.
+                // Until it was locked, another process could take it for one that was left, and
+                // remove it.
                 Ok(()) => rustix::fs::fstat(&file).map_err(failed(&path))?.st_nlink == 1,
                 Err(Errno::WOULDBLOCK) => false,
                 Err(cause) => return Err(failed(&path)(cause)),
@@ -457,8 +465,8 @@ impl SafeFolder {
         Err(failed(&path)(Errno::BUSY))
     }
 
-    /// Takes away what killed runs of this user have written half of. A draft that is being written
-    /// is locked. Nothing depends on its coming about.
+    /// Takes away the half-written files of killed runs of this user. A draft that is being written
+    /// is locked. Failures do no harm.
     pub fn remove_drafts(&self) {
         let Ok(entries) = self.readable().map_err(|_| Errno::ACCESS).and_then(rustix::fs::Dir::new) else {
             return;
@@ -500,9 +508,8 @@ impl SafeFolder {
         Ok(bytes)
     }
 
-    /// Listens at a Unix socket of that name, to which whoever may by `mode` can connect. One that
-    /// nobody answers at was left by the dead and gives way; anything else that has the name does
-    /// not.
+    /// Listens at a Unix socket of that name, with the permissions `mode`. A dead listener's socket
+    /// gives way; any other file of the name does not.
     pub fn listen(
         &self,
         name: impl AsRef<OsStr>,
@@ -528,7 +535,7 @@ impl SafeFolder {
         let kind = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, kind, None);
         let socket = socket.map_err(failed(&path))?;
-        // The file takes the socket's mode: there is no moment in which one that may not could connect.
+        // The file takes the socket's mode: there is no moment with wider permissions.
         rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode)).map_err(failed(&path))?;
         // Where another user could exchange the folder, by its descriptor; else by the name that
         // `ss` shall show.
@@ -543,30 +550,30 @@ impl SafeFolder {
         if FileType::from_raw_mode(about.st_mode) != FileType::Socket || about.st_uid != own_user() {
             return Err(SafeError::Unsafe { path, why: "it was replaced as it was made".into() });
         }
-        // This process's mask may have taken bits.
+        // This process's mask may have removed bits.
         let by_descriptor = format!("/proc/self/fd/{}", bound.as_raw_fd());
         std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(mode)).map_err(failed_io)?;
         rustix::net::listen(&socket, backlog).map_err(failed(&path))?;
         Ok(UnixListener::from(socket))
     }
 
-    /// A path that leads into this folder, whatever its own path leads to by now.
+    /// A path that leads into this folder, wherever its own path leads by now.
     fn by_descriptor(&self, name: &OsStr) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.place.as_raw_fd())).join(name)
     }
 
-    /// True if something has that name, whatever it is.
+    /// True if the name is taken, by anything.
     pub fn has(&self, name: impl AsRef<OsStr>) -> bool {
         rustix::fs::statat(&self.place, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Takes a name away; a link's own, and not what it points to.
+    /// Takes a name away; a link's own, not that of its target.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> Result<(), SafeError> {
         let name = name.as_ref();
         rustix::fs::unlinkat(&self.place, name, AtFlags::empty()).map_err(failed(&self.path.join(name)))
     }
 
-    /// Gives what has the name `from` the name `to`; what had that name goes.
+    /// Renames `from` to `to`, and replaces an earlier `to`.
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<(), SafeError> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let renamed = rustix::fs::renameat(&self.place, from, &self.place, to);
@@ -579,7 +586,7 @@ impl SafeFolder {
         rustix::fs::unlinkat(&self.place, name, AtFlags::REMOVEDIR).map_err(failed(&self.path.join(name)))
     }
 
-    /// The same folder by a descriptor that can be asked for more than the way.
+    /// The same folder, by a descriptor that allows more than passing through.
     fn readable(&self) -> Result<OwnedFd, SafeError> {
         open_at(&self.place, OsStr::new("."), OFlags::RDONLY | OFlags::DIRECTORY).map_err(failed(&self.path))
     }
@@ -671,7 +678,8 @@ fn doubt(path: &Path, about: &Stat) -> Option<(PathBuf, String)> {
     let why = if about.st_uid != 0 && about.st_uid != own_user() {
         format!("it belongs to user {}", about.st_uid)
     } else if about.st_mode & STICKY != 0 {
-        // Others may add to it; they may not replace what is there, and that has an owner of its own.
+        // Others may add to it; they may not replace its content, and each file has an owner of its
+        // own.
         return None;
     } else if about.st_mode & 0o002 != 0 {
         "every user may write there".to_owned()
@@ -722,7 +730,7 @@ fn unforeseen() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// How the name of a file ends that is not whole yet.
+/// The end of the name of a file that is not whole yet.
 const DRAFT: &str = ".new";
 const STICKY: u32 = 0o1000;
 const LINKS: u32 = 40;
@@ -781,7 +789,7 @@ mod tests {
         let place = SafeFolder::open(folder.path()).unwrap();
         fs::write(folder.path().join(".a.0123456789abcdef.new"), "ha").unwrap();
         fs::write(folder.path().join(".b.fedcba9876543210.new"), "").unwrap();
-        // These are no drafts of ours, whatever they are.
+        // These are no drafts of ours.
         let others = [
             ".a.0123456789abcde.new",
             ".0123456789abcdef.new",
@@ -863,7 +871,7 @@ mod tests {
             return println!("SKIPPED: only root has another user's folder");
         }
         symlink(folder.path().join("real"), theirs.join("link")).unwrap();
-        // Root's own link, and still: who owns the folder may have put it there.
+        // Root's own link, and still refused: the folder's owner may have put it there.
         let error = SafeFolder::make(&theirs.join("link/deep"), 0o755).unwrap_err();
         assert!(error.to_string().contains("user 65534 may have made"), "{error}");
         // Without links results may lie there; nothing there is believed.

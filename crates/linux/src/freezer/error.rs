@@ -6,57 +6,43 @@ use crate::processes::service::ServiceError;
 use crate::root::FileError;
 use std::path::PathBuf;
 
-/// A group that cannot be frozen.
 #[derive(Debug, thiserror::Error)]
 pub enum FreezerError {
     /// There is none of this name.
     #[error(transparent)]
     Unknown(#[from] ServiceError),
-    /// It must not be.
+    /// It must never be frozen.
     #[error(
-        "{unit} is not frozen: {reason}\nhint: name the background work's own unit or cgroup; `systemd-run --unit NAME COMMAND` gives it one"
+        "{unit} is not frozen: {reason}\nhint: name the background work's own unit or cgroup; \
+         `systemd-run --unit NAME COMMAND` gives it one"
     )]
-    NotOurs {
-        /// As it was named.
-        unit: String,
-        /// Why.
-        reason: String,
-    },
-    /// It has somebody in it for whom others are frozen.
+    NotOurs { unit: String, reason: String },
+    /// It holds processes that others are frozen for.
     #[error(
-        "{unit} is not frozen: {reason}\nhint: name a background unit that holds none of the critical one's processes"
+        "{unit} is not frozen: {reason}\nhint: name a background unit that holds none of the \
+         critical one's processes"
     )]
-    Critical {
-        /// As it was named.
-        unit: String,
-        /// Who.
-        reason: String,
-    },
-    /// Another Roost process has it.
-    #[error("{unit} is frozen and thawed by {holder} already: stop that first (its lock is {path})", path = path.display())]
+    Critical { unit: String, reason: String },
+    /// Another Roost process holds it.
+    #[error("{unit} is frozen and thawed by {holder} already: stop that first (its lock is \
+        {path})", path = path.display())]
     Held {
-        /// As it was named.
         unit: String,
         /// Name and process of the holder, as it wrote them.
         holder: String,
         /// The lock file.
         path: PathBuf,
     },
-    /// No way is left by which it could be.
+    /// No way to freeze it is left.
     #[error("{unit} cannot be frozen here: {reason}")]
-    NoWay {
-        /// As it was named.
-        unit: String,
-        /// Why.
-        reason: String,
-    },
-    /// No lock or no journal can be kept, so nothing may be changed.
+    NoWay { unit: String, reason: String },
+    /// No lock or no journal can be kept, so nothing may change.
     #[error(transparent)]
     Unavailable(#[from] LockError),
-    /// A file of the kernel's.
+    /// A kernel file failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The journal.
+    /// The journal failed.
     #[error("{0}")]
     Journal(String),
 }

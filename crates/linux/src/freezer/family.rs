@@ -1,8 +1,10 @@
-//! Where there is no freezer: a signal to each process of a family, for as long as new ones are born.
+//! Without a freezer: a signal to each process of a family, as long as new ones are born.
 //!
-//! A stop is only taken up when the process next returns from the kernel, and one that is in the middle of a `fork` finishes that first
-//! (`copy_process`): a child may be born after its parent was told to stop. So a family is whole only if it was looked at *after* all who
-//! are known stood still; the other way round, who is born between the look and the stop is missed, and runs on.
+//! A process takes up a stop when it next returns from the kernel, and one in the middle of a
+//! `fork` finishes that first (`copy_process`): a child may be born after its parent was told to
+//! stop. So a family is whole only if the look at it came *after* all known processes stood still.
+//! The other way round misses a child that is born between the look and the stop, and the child
+//! runs on.
 
 use super::{FreezerError, Frozen};
 use crate::Root;
@@ -13,15 +15,19 @@ use crate::root::FileError;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// For stops to be taken up: a few of the scheduler's slices, since who waits for a CPU takes it up only there. Whoever is born later is
-/// stopped when the caller asks again ([`super::Freezer::freeze`]); one in the middle of a disk transfer stops, and bears nobody, only after it.
+/// The wait for stops to be taken up: a few of the scheduler's slices, since a process that waits
+/// for a CPU takes a stop up only there. A process that is born later is stopped when the caller
+/// asks again ([`super::Freezer::freeze`]). One in the middle of a disk transfer stops, and forks,
+/// only after it.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// So many rounds in which somebody new was found: one that multiplies faster than it is stopped must not keep us here.
+/// Rounds that find new processes: a family that multiplies faster than it is stopped must not keep
+/// us here.
 const BIRTHS_MAX: usize = 64;
 
-/// Stops a process and all that descend from it, but for those that are stopped already. Called again, it stops who was born since,
-/// unless somebody else has let one of them go on: then all that they bear is as free.
+/// Stops a process and all its descendants, except those that are stopped already. A second call
+/// stops those born since, unless another program has let one of them go on: then all its
+/// descendants are as free.
 pub(super) fn stop(
     root: &Root,
     journal: &mut Journal,
@@ -34,7 +40,7 @@ pub(super) fn stop(
     }
     let patience = Instant::now() + if known.is_empty() { PATIENCE } else { Duration::ZERO };
     let stop = |one| {
-        // Ended, or stopped by somebody else.
+        // It has ended, or another program stopped it.
         let Ok(name) = StopName::now(one) else { return Ok(()) };
         if stands_still(one).unwrap_or(true) {
             return Ok(());
@@ -59,7 +65,7 @@ pub(super) fn stop(
     })
 }
 
-/// True once all that descend from it stand still, whoever stopped them.
+/// True once all its descendants stand still, whichever program stopped them.
 pub(super) fn stands(root: &Root, process: u32, stopped: &[String]) -> bool {
     let all_stand =
         |processes: &BTreeSet<u32>| processes.iter().all(|&one| stands_still(one).unwrap_or(true));
@@ -72,8 +78,8 @@ fn processes(stopped: &[String]) -> BTreeSet<u32> {
     stopped.iter().filter_map(|path| StopName::from_path(path)).map(|name| name.process).collect()
 }
 
-/// Until a look at the family, taken when all that are known stand, shows nobody new; or until nobody waits any longer.
-/// Families that do not settle are left after [`BIRTHS_MAX`] rounds.
+/// Until a look at the family, taken when all known processes stand, shows no new one; or until no
+/// process is left to wait for. Families that do not settle are left after [`BIRTHS_MAX`] rounds.
 fn stop_all<E>(
     mut known: BTreeSet<u32>,
     mut look: impl FnMut() -> Result<BTreeSet<u32>, E>,
@@ -104,7 +110,8 @@ mod tests {
     use std::cell::RefCell;
     use std::convert::Infallible;
 
-    /// Process 1, which bears process 2 at one moment and takes up its stop at another. Each question takes a moment.
+    /// Process 1, which forks process 2 at one moment and takes up its stop at another. Each
+    /// question takes a moment.
     #[derive(Default)]
     struct Village {
         moment: u32,
@@ -129,7 +136,7 @@ mod tests {
                     BTreeSet::new(),
                     || {
                         let moment = village.borrow_mut().asked();
-                        // Who has taken up its stop before bears nobody.
+                        // A process that took up its stop before forks no more.
                         Ok::<_, Infallible>(if moment > born {
                             BTreeSet::from([1, 2])
                         } else {

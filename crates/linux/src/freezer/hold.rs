@@ -1,4 +1,4 @@
-//! One holder per group: a lock in `/run/roost`, which goes with its holder.
+//! One holder per group: a lock in `/run/roost` that ends with its holder.
 
 use super::FreezerError;
 use super::place::Place;
@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-/// One holder per group. The file goes with it.
+/// The lock of one group. The file goes with it.
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
@@ -19,7 +19,7 @@ pub(super) struct Lock {
 impl Lock {
     pub(super) fn take(root: &Root, unit: &str, place: &Place, holder: &str) -> Result<Self, FreezerError> {
         let name = match place {
-            // A cgroup's inode is its number, and a tree's device tells trees apart.
+            // A cgroup's inode is its number, and the device identifies the tree.
             Place::V2(folder) | Place::V1(folder) => {
                 let about = fs::metadata(root.path(folder))
                     .map_err(|cause| FileError::unreadable(&root.path(folder), cause))?;

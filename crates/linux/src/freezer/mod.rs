@@ -1,4 +1,4 @@
-//! The freezer: groups of processes that stand still for a while, and go on as if nothing had been.
+//! The freezer: groups of processes that stand still for a while, and then go on unchanged.
 //!
 //! ```text
 //!   a unit, a cgroup, a process --> place.rs: which folder of which tree, or whether it must not be frozen
@@ -8,20 +8,23 @@
 //!                                      `--> neither     SIGSTOP to each process, SIGCONT after
 //! ```
 //!
-//! **What the frozen notice.** In all three ways a system call in which a thread slept may end early: `epoll_wait` (also `nanosleep`'s
-//! remainder, `poll` with a handler, `semop`) returns `EINTR` once, as after any debugger's stop; programs that do not expect that of
-//! `epoll_wait` have a fault that a `SIGSTOP` shows as well. Version 2 wakes every sleeper of the group once for that. Timers run on
-//! while the group stands, and fire when it goes on. `SIGSTOP` is told to the parent, which a shell's job control shows.
+//! **Effects on the frozen.** In all three ways a system call in which a thread slept may end
+//! early: `epoll_wait` (also `nanosleep`'s remainder, `poll` with a handler, `semop`) returns
+//! `EINTR` once, as after any debugger's stop. A program that does not expect that of `epoll_wait`
+//! has a fault that a `SIGSTOP` shows as well. Version 2 wakes every sleeper of the group once for
+//! that. Timers run on while the group stands, and fire when it goes on. The parent learns of a
+//! `SIGSTOP`, which a shell's job control shows.
 //!
-//! **What stays.** A task that a signal has stopped stays stopped in all ways: the freezers do not touch that state, and processes that
-//! are stopped already are left out of the third way. A group that somebody else has frozen, or one above it, is left alone
-//! ([`Frozen::Foreign`]).
+//! **Earlier stops.** A task that a signal has stopped stays stopped in all ways: the freezers do
+//! not touch that state, and the third way leaves out processes that are stopped already. A group
+//! that another program has frozen, or one above it, is left alone ([`Frozen::Foreign`]).
 //!
-//! What always holds:
-//! - Before each freeze the journal says so; a group is thawed on every way out, and by `roost restore` after a SIGKILL.
-//! - One holder per group: a lock in `/run/roost`, which goes with its holder.
+//! Invariants:
+//! - Before each freeze the journal says so; a group is thawed on every way out, and by
+//!   `roost restore` after a SIGKILL.
+//! - One holder per group: a lock in `/run/roost` that ends with its holder.
 //! - Never frozen: a tree's root, `init.scope`, `system.slice`, and a group that holds this
-//!   process, one from which it descends, process 1, one that the caller calls critical, or a
+//!   process, one of its ancestors, process 1, a process that the caller calls critical, or a
 //!   service that others wait for (`needed.rs` has the list).
 //! - A group that is gone is reported ([`Frozen::Gone`]), and may come back.
 
@@ -47,13 +50,13 @@ use machine::Duration;
 use place::Place;
 use std::collections::BTreeSet;
 
-/// How a group is made to stand still.
+/// The way to freeze a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum FreezerWay {
     /// The freezer of cgroups of version 2.
     #[serde(rename = "cgroup.freeze")]
     V2,
-    /// That of version 1.
+    /// The freezer of cgroups of version 1.
     #[serde(rename = "freezer.state")]
     V1,
     /// A signal to each process.
@@ -71,40 +74,38 @@ impl std::fmt::Display for FreezerWay {
     }
 }
 
-/// What is asked for.
+/// The options of a [`Freezer`].
 pub struct FreezerOptions {
-    /// Who we are, for whoever finds a lock or a journal.
+    /// Our name, for a process that finds a lock or a journal.
     pub holder: String,
-    /// Not by these ways, though they may be there.
+    /// Ways that may not be used, though they may exist.
     pub without: Vec<FreezerWay>,
     /// Called at every step of every change, for tests that end the process there.
     pub checkpoint: Option<Checkpoint>,
 }
 
 impl FreezerOptions {
-    /// Every way is allowed.
     pub fn new(holder: &str) -> Self {
         Self { holder: holder.to_owned(), without: Vec::new(), checkpoint: None }
     }
 }
 
-/// What became of a freeze.
+/// The outcome of a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frozen {
-    /// It was told to stand still.
+    /// The freeze was requested.
     Told,
-    /// Somebody else has frozen it, or a group above it: it is left alone.
+    /// Another program has frozen it, or a group above it: it is left alone.
     Foreign,
-    /// It is not there now.
+    /// It does not exist now.
     Gone,
 }
 
-/// One group.
 #[derive(Debug)]
 struct Group {
     unit: String,
     place: Place,
-    /// Of a group of version 2.
+    /// For a group of version 2.
     events: Option<Events>,
     is_told: bool,
     /// By their paths in the journal: the processes that we stopped.
@@ -112,7 +113,7 @@ struct Group {
     _lock: Lock,
 }
 
-/// Groups that may be frozen. Dropping thaws them.
+/// Groups that may be frozen. Drop thaws them.
 #[derive(Debug)]
 pub struct Freezer {
     root: Root,
@@ -121,14 +122,15 @@ pub struct Freezer {
     notices: Vec<String>,
 }
 
-/// For the answer of a group that is tried out. A task that is in the middle of a disk transfer stands still only after it.
+/// The patience with a group in a trial. A task in the middle of a disk transfer stands still only
+/// after it.
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(100);
-/// Between two tries, so that the group gets on.
+/// The pause between two trials, in which the group works.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 
 impl Freezer {
-    /// Takes hold of these units, or of none: a systemd unit, a cgroup's path, or a process's number. None of the processes
-    /// `critical` may be in one. Nothing is frozen yet.
+    /// Takes hold of these units, or of none: a systemd unit, a cgroup's path, or a process's
+    /// number. None may hold one of the processes `critical`. Nothing is frozen yet.
     pub fn open(
         root: &Root,
         units: &[String],
@@ -150,23 +152,23 @@ impl Freezer {
         Ok(Self { root: root.clone(), journal, groups, notices })
     }
 
-    /// What there is to say since the last call.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// As it was named, and how it is frozen. Groups are numbered in the order in which they were named.
+    /// The name that the caller gave it, and the way to freeze it. Groups are numbered in the order
+    /// of their names' list.
     pub fn group(&self, number: usize) -> (&str, FreezerWay) {
         (&self.groups[number].unit, self.groups[number].place.way())
     }
 
-    /// The processes that are in it now.
+    /// Its present processes.
     pub fn processes(&self, number: usize) -> BTreeSet<u32> {
         self.groups[number].place.processes(&self.root)
     }
 
-    /// The first of these processes that is not to be frozen whatever group it is in, and why; of
-    /// those that came to a group later.
+    /// The first of these processes that must not be frozen in any group, and why; for processes
+    /// that came to a group later.
     pub fn needed(&self, processes: &BTreeSet<u32>) -> Option<(u32, String)> {
         needed::among(&self.root, processes)
     }
@@ -176,8 +178,8 @@ impl Freezer {
         self.groups[number].is_told
     }
 
-    /// Tells the group to stand still. That takes effect a little later: [`Self::stands`]. Where there are only signals, who was born
-    /// before that took effect is stopped by the next call.
+    /// Tells the group to stand still, which takes effect a little later: [`Self::stands`]. With
+    /// signals, the next call stops processes that were born before that.
     pub fn freeze(&mut self, number: usize) -> Result<Frozen, FreezerError> {
         let Self { root, journal, groups, .. } = self;
         let group = &mut groups[number];
@@ -206,12 +208,12 @@ impl Freezer {
         outcome
     }
 
-    /// True once everybody in it stands still.
+    /// True once all its processes stand still.
     pub fn stands(&self, number: usize) -> bool {
         let group = &self.groups[number];
         group.is_told
             && match &group.place {
-                // Not `cgroup.freeze`, which reads what was asked for.
+                // Not `cgroup.freeze`, which shows the request only.
                 Place::V2(_) => group.events.as_ref().is_some_and(Events::read_frozen),
                 Place::V1(folder) => {
                     self.root.text(&format!("{folder}/freezer.state")).is_ok_and(|state| state == FROZEN)
@@ -220,7 +222,7 @@ impl Freezer {
             }
     }
 
-    /// Lets it go on. If somebody else has thawed it meanwhile, or it is gone, that is as good.
+    /// Lets it go on. A group that was thawed by another program or is gone counts as a success.
     pub fn thaw(&mut self, number: usize) -> Result<(), FreezerError> {
         let group = &mut self.groups[number];
         if !group.is_told {
@@ -229,17 +231,17 @@ impl Freezer {
         let paths = match &group.place {
             Place::V2(folder) => vec![format!("{folder}/cgroup.freeze")],
             Place::V1(folder) => vec![format!("{folder}/freezer.state")],
-            // Children first: who waits for one sees it go on.
+            // Children first: a process that waits for one sees it go on.
             Place::Family(_) => group.stopped.iter().rev().cloned().collect(),
         };
         let mut result = Ok(());
         for path in paths {
             match self.journal.put_back_at_once(&path) {
                 Err(ChangeError::File(FileError::Missing { .. })) => {
-                    // It has nothing more to be put back.
                     let _ = self.journal.forget(&path);
                 }
-                // Without a word in the journal nothing may be changed, but to leave it frozen would be worse: all goes back.
+                // Nothing may change without a record in the journal, but leaving it frozen would
+                // be worse: all goes back.
                 Err(ChangeError::Journal { .. }) => {
                     let undone = self.journal.put_back_all();
                     if let Some(failed) = undone.iter().find(|undone| undone.is_failure()) {
@@ -258,8 +260,9 @@ impl Freezer {
         result
     }
 
-    /// What freezing and thawing this group takes until everybody in it has done so: the median of `rounds`, between which it gets on
-    /// for a while. `None` if it is not there, or somebody else's now, or does not stand still in 100 ms.
+    /// The time of freezing and thawing this group until all its processes have followed: the
+    /// median of `rounds`, between which it works for a while. `None` if it does not exist, was
+    /// frozen by another program, or does not stand still in 100 ms.
     pub fn measure(&mut self, number: usize, rounds: usize) -> Result<Option<Duration>, FreezerError> {
         let mut taken = Vec::new();
         for _ in 0..rounds {
@@ -280,7 +283,7 @@ impl Freezer {
         Ok(taken.get(taken.len() / 2).copied())
     }
 
-    /// Thaws everything and says what was done, one line per file that had not been put back yet.
+    /// Thaws everything and returns one line per file that had not been put back yet.
     pub fn release(&mut self) -> Vec<String> {
         for number in 0..self.groups.len() {
             if let Err(error) = self.thaw(number) {
@@ -327,7 +330,7 @@ fn tell(journal: &mut Journal, path: &str, value: &str) -> Result<Frozen, Freeze
     match journal.set(path, value) {
         Ok(_) => Ok(Frozen::Told),
         Err(ChangeError::File(FileError::Missing { .. })) => {
-            // It has nothing to be put back.
+            // It has nothing to put back.
             let _ = journal.forget(path);
             Ok(Frozen::Gone)
         }
@@ -335,13 +338,13 @@ fn tell(journal: &mut Journal, path: &str, value: &str) -> Result<Frozen, Freeze
     }
 }
 
-/// The processes of a unit, a cgroup or a process and its children, whoever they are: those that are critical, say.
+/// The processes of a unit, of a cgroup, or of a process with its children: for example the
+/// critical ones.
 pub fn processes_of(root: &Root, unit: &str) -> Result<BTreeSet<u32>, FreezerError> {
     Ok(Place::find(root, unit, &[])?.processes(root))
 }
 
-/// As a person would call it: a process by its program, a cgroup by its last folder, a unit by its
-/// name.
+/// A readable name: a process by its program, a cgroup by its last folder, a unit by its name.
 pub fn name_of(root: &Root, unit: &str) -> String {
     match unit.parse() {
         Ok(process) => printable_name(&command(root, process)),
@@ -349,7 +352,8 @@ pub fn name_of(root: &Root, unit: &str) -> String {
     }
 }
 
-/// How each of these would be frozen; an error where one must not be. Nothing is held or changed.
+/// The way in which each of these would be frozen; an error where one must not be. Nothing is held
+/// or changed.
 pub fn survey(
     root: &Root,
     units: &[String],
@@ -379,7 +383,7 @@ fn named(root: &Root, processes: &BTreeSet<u32>) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Everybody below a folder.
+/// All processes below a folder.
 fn members(root: &Root, folder: &str) -> BTreeSet<u32> {
     let mut members = BTreeSet::new();
     collect_members(&root.path(folder), &mut members);

@@ -1,13 +1,14 @@
-//! What is never frozen because others wait for it, or because it is the way into the machine.
+//! Services that are never frozen because others wait for them, or because they are the way into
+//! the machine.
 //!
-//! A service is known by the name of its cgroup, and by the programs that run in a group, whatever
-//! that is called: by the file that a process executes, or by the name that the kernel keeps of it.
-//! Names are compared whole; an instance of a template (`sshd@7.service`) counts as its template.
-//! Processes of another PID namespace are passed over: a container's own bus or log serves nobody
-//! outside it.
+//! A service is known by the name of its cgroup, and by the programs that run in a group of any
+//! name: by the file that a process executes, or by the name that the kernel keeps of it. Names are
+//! compared whole; an instance of a template (`sshd@7.service`) counts as its template. Processes
+//! of another PID namespace are passed over: a container's own bus or log serves only the
+//! container.
 //!
-//! What always holds: a group that cannot be read is not found to hold anything; callers look at it
-//! again later.
+//! Invariant: a group that cannot be read counts as holding nothing; callers look at it again
+//! later.
 
 use crate::Root;
 use crate::printable::printable_name;
@@ -17,9 +18,9 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-/// A service that is not to be frozen.
+/// A service that must not be frozen.
 struct Service {
-    /// What waits for it, or what it is for.
+    /// Its purpose, or the services that wait for it.
     why: &'static str,
     /// Names of its units.
     units: &'static [&'static str],
@@ -71,10 +72,10 @@ const WHOLE: [(&str, &str); 2] = [
     ("-.slice", "it is the root of its tree, which holds everything"),
 ];
 
-/// The kernel keeps so many bytes of a program's name.
+/// The bytes that the kernel keeps of a program's name.
 const COMMAND_MAX: usize = 15;
 
-/// Why the group of this path in its tree, which lies in `folder`, is not to be frozen; by its name
+/// Why the group of this path in its tree, which lies in `folder`, must not be frozen: by its name
 /// and by those of the groups below it that hold processes of this machine.
 pub(super) fn by_name(root: &Root, path: &str, folder: &Path) -> Option<String> {
     let path = path.trim_matches('/');
@@ -116,7 +117,7 @@ fn by_unit(name: &str) -> Option<&'static Service> {
     SERVICES.iter().find(|service| service.units.contains(&template.as_str()))
 }
 
-/// The first of these processes that is not to be frozen, and why.
+/// The first of these processes that must not be frozen, and why.
 pub(super) fn among(root: &Root, processes: &BTreeSet<u32>) -> Option<(u32, String)> {
     processes.iter().find_map(|&process| {
         let service = by_program(root, process).filter(|_| is_here(root, process))?;
@@ -128,7 +129,7 @@ pub(super) fn among(root: &Root, processes: &BTreeSet<u32>) -> Option<(u32, Stri
 fn by_program(root: &Root, process: u32) -> Option<&'static Service> {
     let kept = command(root, process);
     let file = fs::read_link(root.path(&format!("proc/{process}/exe"))).ok();
-    // As the kernel shows a file that was replaced meanwhile.
+    // The kernel shows a replaced file like this.
     let file = file
         .as_deref()
         .and_then(|path| path.file_name()?.to_str())
@@ -148,7 +149,7 @@ fn is_here(root: &Root, process: u32) -> bool {
     }
 }
 
-/// This process and all from which it descends, but for process 1.
+/// This process and all its ancestors, except process 1.
 pub(super) fn ancestors(root: &Root) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut next = Some(std::process::id());

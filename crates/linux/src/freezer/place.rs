@@ -1,4 +1,4 @@
-//! Where a unit is to be frozen, and whether it must not be.
+//! The place where a unit is frozen, or why it must not be.
 
 use super::{FreezerError, FreezerWay, members, named, needed};
 use crate::Root;
@@ -8,19 +8,19 @@ use crate::processes::service::{ServiceError, cgroup_folder, family, unit_folder
 use crate::root::Gaps;
 use std::collections::BTreeSet;
 
-/// What is frozen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// A folder of the tree of version 2, below the root.
     V2(String),
-    /// One of version 1's freezer.
+    /// A folder of version 1's freezer.
     V1(String),
-    /// A process, with all that descend from it.
+    /// A process, with all its descendants.
     Family(u32),
 }
 
 impl Place {
-    /// What `unit` names: a process by its number, a cgroup by its path, else a systemd unit.
+    /// The target that `unit` names: a process by its number, a cgroup by its path, else a systemd
+    /// unit.
     pub(super) fn find(root: &Root, unit: &str, without: &[FreezerWay]) -> Result<Self, FreezerError> {
         let place = if !unit.is_empty() && unit.bytes().all(|byte| byte.is_ascii_digit()) {
             let process = unit.parse().unwrap_or(u32::MAX);
@@ -41,7 +41,7 @@ impl Place {
         Ok(place)
     }
 
-    /// By the freezer of the group in which it is, if nobody else is in there; else by signals.
+    /// By the freezer of its group, if the group holds no other process; else by signals.
     fn of_process(root: &Root, process: u32, without: &[FreezerWay]) -> Result<Self, FreezerError> {
         let family = family(root, process)?;
         let text = root.text(&format!("proc/{process}/cgroup")).unwrap_or_default();
@@ -90,7 +90,7 @@ impl Place {
             let reason = "it is the root of its tree, which holds everything".to_owned();
             return Err(FreezerError::NotOurs { unit: unit.to_owned(), reason });
         }
-        // `sys/fs/cgroup/systemd/system.slice/x.service`: what follows the tree's own folder.
+        // `sys/fs/cgroup/systemd/system.slice/x.service`: the part after the tree's own folder.
         let inside =
             folder.strip_prefix(CGROUPS).and_then(|rest| rest.trim_start_matches('/').split_once('/'));
         let twins =
@@ -131,7 +131,6 @@ impl Place {
         }
     }
 
-    /// Who is in it now.
     pub(super) fn processes(&self, root: &Root) -> BTreeSet<u32> {
         match self {
             Self::V2(folder) | Self::V1(folder) => members(root, folder),

@@ -1,4 +1,4 @@
-//! Which of the CPUs that shall go offline can.
+//! Selects the CPUs that can go offline.
 
 use super::Hotplug;
 use super::belongings::cpusets;
@@ -46,7 +46,7 @@ impl Hotplug {
             let keeps: BTreeSet<CpuId> = keeps.flatten().copied().collect();
             going = &going - &keeps;
         }
-        // The kernel refuses the last one, after having moved everything there.
+        // The kernel refuses the last one, after it has moved everything there.
         if going.is_superset(online) {
             going.clear();
         }

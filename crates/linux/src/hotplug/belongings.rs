@@ -1,12 +1,15 @@
-//! What goes with a CPU, and where it goes instead.
+//! The settings that go with a CPU, and the CPUs that take their place.
 //!
-//! *Cpusets, interrupts and threads* are arranged for the CPUs that stay, each time some come or go ([`Hotplug::arrange`]): what may be
-//! on one that stays keeps what it has, what may not gets all that stay, and gets its own back as soon as there is one of them
-//! again. In version 1 a cpuset has those of its own that stay; in version 2 the kernel does that by itself and undoes it.
+//! *Cpusets, interrupts and threads* are arranged for the CPUs that stay, each time some come or go
+//! ([`Hotplug::arrange`]). One that may use a CPU that stays keeps its own CPUs; any other gets all
+//! that stay, and gets its own back as soon as one of them returns. In version 1 a cpuset gets
+//! those of its own that stay; in version 2 the kernel does that by itself and undoes it.
 //!
-//! *Settings of the CPU itself* are files that some drivers remove while it is away (`cpuidle-haltpoll` unregisters, cpufreq keeps a
-//! policy without CPUs shut) and others keep. Which, nobody tells: so their texts are written down, and what could not be
-//! read just before the CPU comes back is set again after. What could be read may have been changed by anybody, and stays.
+//! *Settings of the CPU itself* are files that some drivers remove while it is away
+//! (`cpuidle-haltpoll` unregisters, cpufreq keeps a policy without CPUs shut) and others keep. No
+//! file shows which. So their texts are written down, and a file that could not be read just before
+//! the CPU comes back is set again after. A readable file may have been changed by another program,
+//! and stays.
 
 use super::Hotplug;
 use crate::cpufreq::{FOLDER as CLOCKS, spaced_list};
@@ -28,18 +31,19 @@ pub(super) struct CpusetOf {
     pub(super) folder: String,
     /// The file with its CPUs.
     pub(super) cpus: String,
-    /// The kernel takes CPUs from it for good: one of version 1. Else a partition of version 2, somebody's decision.
+    /// The kernel takes CPUs from it for good: a cpuset of version 1. Else a partition of version
+    /// 2, an administrator's decision.
     pub(super) is_narrowed: bool,
 }
 
 /// Deeper trees are not followed.
 const DEPTH_MAX: usize = 16;
 
-/// The cpusets of version 1 but for the root, which has all there is; or the partitions of version 2.
+/// The cpusets of version 1 except the root, which has all CPUs; or the partitions of version 2.
 pub(super) fn cpusets(root: &Root) -> Vec<CpusetOf> {
     let Some(place) = cgroups(root, &mut Gaps::default()).cpuset else { return Vec::new() };
     let mount = place.path.trim_start_matches('/').to_owned();
-    // Elsewhere Roost changes none, and so cannot undo what the kernel does to them.
+    // Elsewhere Roost changes none, and so cannot undo the kernel's changes to them.
     if !(mount == CGROUPS || mount.starts_with(&format!("{CGROUPS}/"))) {
         return Vec::new();
     }
@@ -72,7 +76,8 @@ pub(super) fn cpusets(root: &Root) -> Vec<CpusetOf> {
 }
 
 impl Hotplug {
-    /// Settles everything on the CPUs that stay. Returns those that must stay as well, for somebody could not be moved off them.
+    /// Moves everything to the CPUs that stay. Returns those that must stay as well, for a task
+    /// could not be moved off them.
     pub(super) fn arrange(&mut self, staying: &CpuList) -> BTreeSet<CpuId> {
         // Before cpusets change: that makes threads forget, on old kernels.
         self.note_threads(staying);
@@ -88,14 +93,15 @@ impl Hotplug {
             let Some(has) = own.parse::<CpuList>().ok().filter(|_| is_narrowed) else { continue };
             let left = CpuList(&has.0 & &staying.0);
             let wanted = if left == has { own } else { left.to_string() };
-            // Whoever has none left keeps its own: its CPUs stay.
+            // A task that has none left keeps its own: its CPUs stay.
             if !left.0.is_empty() && (left != has || self.journal.held().contains_key(&path)) {
                 let reads: CpuList =
                     self.journal.read(&path).ok().and_then(|text| text.parse().ok()).unwrap_or_default();
                 changes.push((left.0.is_subset(&reads.0), path, wanted));
             }
         }
-        // A cpuset has no CPU that the one above has not: so they grow from above and shrink from below.
+        // A cpuset has only CPUs that the one above has: so they grow from above and shrink from
+        // below.
         changes.sort_by_key(|(shrinks, path, _)| match shrinks {
             false => (0, path.len(), Reverse(0)),
             true => (1, 0, Reverse(path.len())),
@@ -110,7 +116,8 @@ impl Hotplug {
             let Some(own) = self.journal.earlier(&path).ok().and_then(|mask| cpus_of(&mask)) else {
                 continue;
             };
-            // One that a driver keeps is refused: the kernel shuts it down with its CPU, and starts it again.
+            // One that a driver keeps is refused: the kernel shuts it down with its CPU, and starts
+            // it again.
             if own.0.is_disjoint(&staying.0) {
                 let _ = self.journal.set(&path, &mask_of(staying));
             } else {
@@ -125,11 +132,11 @@ impl Hotplug {
             held.map(|(path, held)| (path.clone(), held.before.clone())).collect();
         let mut stuck = BTreeSet::new();
         for (path, before) in held {
-            // Somebody else has taken all of its CPUs away: it does not say which they are.
+            // Another program has taken all of its CPUs away: it does not show which they are.
             if self.journal.read(&path).is_ok_and(|reads| reads.is_empty()) {
                 continue;
             }
-            // What the kernel would make of it, so that a text stands in the journal that can be read back.
+            // The kernel's own result, so that the journal has a text that can be read back.
             let within = self.within.get(&path).map(|cpuset| CpuList(&cpuset.0 & &staying.0));
             let all = within.filter(|all| !all.0.is_empty()).unwrap_or_else(|| staying.clone());
             let result = self.journal.set_from(&path, |own| match own.parse::<CpuList>() {
@@ -175,7 +182,7 @@ impl Hotplug {
         defaults: &mut BTreeMap<String, CpuList>,
     ) -> Result<(), ChangeError> {
         let Ok(cpus) = threads::cpus(thread) else { return Ok(()) };
-        // Free; or none of its CPUs is there, and then it does not say which they are.
+        // Free; or none of its CPUs is there, and then it does not show which they are.
         if cpus.0.is_superset(&online.0) || cpus.0.is_empty() {
             return Ok(());
         }
@@ -211,7 +218,8 @@ impl Hotplug {
         Ok(())
     }
 
-    /// What a file with CPUs reads without us. One that we do not hold is not kept open: there may be many.
+    /// The text of a CPU list without us. A file that we do not hold is not kept open: there may be
+    /// many.
     pub(super) fn own_of(&mut self, path: &str) -> Option<String> {
         if self.journal.held().contains_key(path) {
             self.journal.earlier(path).ok()
@@ -227,7 +235,7 @@ impl Hotplug {
         }
     }
 
-    /// Writes down what may go with this CPU.
+    /// Writes down the settings that may go with this CPU.
     pub(super) fn expect_losses(&mut self, cpu: CpuId) {
         let mut files = Vec::new();
         for path in settings_of(&self.root, cpu) {
@@ -248,7 +256,7 @@ impl Hotplug {
         }
     }
 
-    /// What of it cannot be read while the CPU is away.
+    /// Its settings that cannot be read while the CPU is away.
     pub(super) fn vanished(&self, cpu: CpuId) -> BTreeSet<String> {
         let files = self.lost.get(&cpu).into_iter().flatten();
         files.filter(|path| self.root.text(path).is_err()).cloned().collect()
@@ -266,17 +274,18 @@ impl Hotplug {
     }
 }
 
-/// The CPUs that are in force in a cpuset of either version.
+/// The CPUs in force in a cpuset of either version.
 fn in_force(root: &Root, cpuset: &str) -> Option<CpuList> {
     let place = cgroups(root, &mut Gaps::default()).cpuset?;
     let file = if place.version == 1 { "cpuset.effective_cpus" } else { "cpuset.cpus.effective" };
     let mount = place.path.trim_start_matches('/').trim_end_matches('/');
-    // A group without the controller has what the one above has.
+    // A group without the controller has those of the one above.
     let mut above = std::iter::successors(Some(cpuset), |group| Some(group.rsplit_once('/')?.0));
     above.find_map(|group| root.parse(&format!("{mount}{group}/{file}"), "a list of CPUs").ok())
 }
 
-/// The files of a CPU's own settings: which idle states are forbidden, and its clock, where no CPU shares it that stays.
+/// The files of a CPU's own settings: forbidden idle states, and its frequency, where no CPU that
+/// stays shares it.
 fn settings_of(root: &Root, cpu: CpuId) -> Vec<String> {
     let states = root.names(&format!("{}/cpuidle", cpu_folder(cpu))).unwrap_or_default();
     let states = states.iter().filter_map(|name| name.strip_prefix("state")?.parse().ok().map(CstateIndex));
@@ -293,7 +302,8 @@ fn settings_of(root: &Root, cpu: CpuId) -> Vec<String> {
     files
 }
 
-/// What is set of a clock. A speed is `<unsupported>` where a governor chooses, and then nothing to set.
+/// The settings of a frequency. A speed is `<unsupported>` where a governor chooses, and then there
+/// is none to set.
 const CLOCK_FILES: [&str; 5] = [
     "scaling_governor",
     "scaling_min_freq",

@@ -1,30 +1,43 @@
-//! Takes CPUs offline and brings them back, and puts back what that destroys.
+//! Takes CPUs offline and brings them back, and puts back the settings that this destroys.
 //!
-//! A CPU that is offline runs nothing at all and is woken by nobody: no timer, no interrupt, no thread of the kernel's own. That is
-//! the most that can be had of a parked CPU, and it costs more than any other way: the whole machine stands still for moments
-//! while one goes, a going takes some 50 ms and a coming 20 (measured on a VM, `bpf-and-wakeups.md`), and the kernel throws away
-//! what others had set. So it is offered and never chosen.
+//! A CPU that is offline runs nothing at all and never wakes: no timer, no interrupt, no thread of
+//! the kernel's own. No other way gains as much on a parked CPU, and none costs more. The whole
+//! machine stands still for moments while a CPU goes; going takes some 50 ms and coming 20
+//! (measured on a VM, `bpf-and-wakeups.md`); and the kernel throws away settings of others. So it
+//! is offered and never chosen.
 //!
-//! | what the kernel destroys | what is done |
-//! |---|---|
-//! | `cpuset.cpus` of version 1 loses the CPU for good, and the threads of a cpuset that has no other are moved up | it is narrowed by us, through the journal, before; a cpuset that has no other CPU keeps it online |
-//! | a thread that chose this CPU alone is given all others (`select_fallback_rq`) | it is given those by us, through the journal, before |
-//! | before 6.2, each thread of a cpuset that loses or gets a CPU forgets what it chose | what it chose is written down, and set again after |
-//! | an interrupt that may come to this CPU alone may come to all others | the same by us, before; which CPU of its mask it goes to afterwards is the kernel's choice |
-//! | idle states that somebody forbade, the clock that somebody set: away with the CPU, and perhaps fresh after | written down, set again if the file had gone (`belongings.rs`) |
+//! The kernel destroys the following; the remedy comes after the colon.
+//! - `cpuset.cpus` of version 1 loses the CPU for good, and the threads of a cpuset that has no
+//!   other move up: we narrow it before, through the journal. A cpuset that has no other CPU keeps
+//!   it online.
+//! - A thread that chose this CPU alone gets all others (`select_fallback_rq`): we set those
+//!   before, through the journal.
+//! - Before 6.2, each thread of a cpuset that loses or gets a CPU forgets its choice: the choice is
+//!   written down, and set again after.
+//! - An interrupt that may go to this CPU alone may go to all others: we set that before. The
+//!   kernel chooses the CPU of its mask afterwards.
+//! - Forbidden idle states and the frequency's settings go with the CPU, and are perhaps fresh
+//!   after: they are written down, and set again if the file had gone (`belongings.rs`).
 //!
-//! So nearly everything is changed by us and known to the journal, and somebody else's change is told from the kernel's. Not put back:
-//! which of its CPUs an interrupt goes to, a register of the CPU's own (duty cycle), the bandwidth server of a thread under
-//! `SCHED_DEADLINE`; and a thread that chose a CPU in the moment between our last look and its going.
+//! So we make nearly all changes ourselves and the journal knows them, which tells another
+//! program's change from the kernel's. Not put back: which of its CPUs an interrupt goes to, a
+//! register of the CPU's own (duty cycle), the bandwidth server of a thread under `SCHED_DEADLINE`;
+//! and a thread that chose a CPU in the moment between our last look and its going.
 //!
-//! Terms. A CPU is *taken* if it is offline by us. What *stays* is what is online then.
+//! Terms:
+//! - A CPU is *taken* if we took it offline.
+//! - The CPUs that *stay* are those online then.
 //!
-//! What always holds:
-//! - One Roost process does this: there is a lock, held until the end. A CPU that another Roost process needs stays online.
-//! - Nothing goes offline before all that is about to be destroyed is in the journal; on every way out CPUs come back first.
-//! - A CPU that somebody else took offline stays so; one of ours that somebody else brought back is theirs.
+//! Invariants:
+//! - One Roost process does this: there is a lock, held until the end. A CPU that another Roost
+//!   process needs stays online.
+//! - Nothing goes offline before all that this destroys is in the journal; on every way out CPUs
+//!   come back first.
+//! - A CPU that another program took offline stays so; one of ours that another program brought
+//!   back is theirs.
 //! - The threads of a core go together or not at all.
-//! - A CPU that cannot go (no `online` file, the last one, a refusal) stays online; that is told once and is no error.
+//! - A CPU that cannot go (no `online` file, the last one, a refusal) stays online; that is told
+//!   once and is no error.
 
 mod able_to_go;
 mod belongings;
@@ -39,20 +52,21 @@ use machine::{CpuId, CpuList};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 
-/// Takes CPUs offline. Dropping it brings them back and puts everything back, so also when a panic unwinds.
+/// Takes CPUs offline. Drop brings them back and puts everything back, so also when a panic
+/// unwinds.
 #[derive(Debug)]
 pub struct Hotplug {
     root: Root,
     /// CPUs that share a core, as they were when it began: an offline CPU does not say.
     cores: Vec<BTreeSet<CpuId>>,
     taken: BTreeSet<CpuId>,
-    /// Brought back by somebody else.
+    /// CPUs that another program brought back.
     theirs: BTreeSet<CpuId>,
-    /// What went with each taken CPU and may not come back.
+    /// Settings that went with each taken CPU and may not come back.
     lost: BTreeMap<CpuId, Vec<String>>,
     /// A thread forgets the CPUs that it chose when a CPU of its cpuset comes or goes.
     forgets_pins: bool,
-    /// What each thread that is held could have of its cpuset, where it is in one.
+    /// The CPUs that each held thread could have of its cpuset, where it is in one.
     within: BTreeMap<String, CpuList>,
     told: BTreeSet<String>,
     notices: Vec<String>,
@@ -64,12 +78,13 @@ pub struct Hotplug {
 /// Why CPUs cannot be taken offline.
 #[derive(Debug, thiserror::Error)]
 pub enum HotplugError {
-    /// Somebody else does, or no lock can be kept.
+    /// Another process does, or no lock can be kept.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// This machine's CPUs stay.
     #[error(
-        "no CPU can be taken offline here: {0}\nhint: leave actuator = \"hotplug\" out; cpusets and affinities park CPUs as well"
+        "no CPU can be taken offline here: {0}\nhint: leave actuator = \"hotplug\" out; cpusets \
+         and affinities park CPUs as well"
     )]
     Unsupported(String),
 }
@@ -89,7 +104,8 @@ impl Hotplug {
             let reason = "the kernel shows no `online` file of any CPU (CONFIG_HOTPLUG_CPU)";
             return Err(HotplugError::Unsupported(reason.to_owned()));
         };
-        // Seen on 6.1 after a kill: pins of strangers' threads that came back narrower than they had been, or not at all.
+        // Seen on 6.1 after a kill: pins of strangers' threads came back narrower than they had
+        // been, or not at all.
         let release = root.text("proc/sys/kernel/osrelease").unwrap_or_else(|_| kernel_release());
         if !remembers_pins(&release) {
             let reason =
@@ -104,8 +120,8 @@ impl Hotplug {
         }
     }
 
-    /// Takes the lock, puts back what a dead run left, and looks which CPUs share a core. `checkpoint` is called between the steps
-    /// of each change.
+    /// Takes the lock, puts back the settings that a dead run left, and finds the CPUs that share a
+    /// core. `checkpoint` is called between the steps of each change.
     pub fn open(root: &Root, holder: &str, checkpoint: Option<Checkpoint>) -> Result<Self, HotplugError> {
         Self::supported(root)?;
         let path = run_folder(root)?.join("hotplug.lock");
@@ -132,25 +148,26 @@ impl Hotplug {
         })
     }
 
-    /// CPUs that are offline by us.
+    /// The CPUs that we took offline.
     pub fn taken(&self) -> CpuList {
         CpuList(self.taken.clone())
     }
 
-    /// These shall be offline, and of those that we took no others. Which of them are is [`Self::taken`]; why another is not is told
-    /// by [`Self::drain_notices`].
+    /// Takes these CPUs offline, and brings the others of ours back. [`Self::taken`] has those that
+    /// went, [`Self::drain_notices`] why another did not.
     pub fn keep_offline(&mut self, wanted: &CpuList) {
         if let Err(error) = self.try_keep_offline(&wanted.0) {
             self.tell(format!("CPUs stay online: {error}"));
         }
     }
 
-    /// What there is to say since the last call; each fact comes once.
+    /// The notices since the last call; each fact comes once.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Brings all CPUs back and puts everything back now, one line per thing that is news. Dropping does the same in silence.
+    /// Brings all CPUs back and puts everything back now, one line per thing that is news. Dropping
+    /// does the same in silence.
     pub fn release(&mut self) -> Vec<String> {
         if let Ok(online) = online_cpus(&self.root) {
             self.note_before_forgetting(&online.0);
@@ -195,24 +212,25 @@ impl Hotplug {
         Ok(())
     }
 
-    /// What others have chosen since is lost when CPUs come back, on kernels that make threads forget.
+    /// Later choices of others are lost when CPUs come back, on kernels that make threads forget.
     fn note_before_forgetting(&mut self, online: &BTreeSet<CpuId>) {
         if self.forgets_pins && !self.taken.is_empty() {
             self.arrange(&CpuList(online.clone()));
         }
     }
 
-    /// Those that somebody else has brought back.
+    /// Those that another program has brought back.
     fn leave_to_others(&mut self, online: &BTreeSet<CpuId>) {
         for cpu in self.taken.intersection(online).copied().collect::<Vec<_>>() {
             self.taken.remove(&cpu);
             self.theirs.insert(cpu);
-            // Reads as it should, so this only forgets; what it lost is whoever's brought it back.
+            // Reads as it should, so this only forgets; its lost settings belong to the program
+            // that brought it back.
             let _ = self.journal.put_back(&switch_of(cpu));
             for path in self.lost.remove(&cpu).unwrap_or_default() {
                 let _ = self.journal.forget(&path);
             }
-            self.notices.push(format!("{cpu} was brought back by somebody else: it stays online"));
+            self.notices.push(format!("{cpu} was brought back by another program: it stays online"));
         }
     }
 
@@ -259,7 +277,7 @@ impl Hotplug {
     }
 }
 
-/// What the file of a CPU reads that is away.
+/// The text of the file of a CPU that is away.
 const OFFLINE: &str = "0";
 
 #[cfg(test)]

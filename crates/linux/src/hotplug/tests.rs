@@ -1,5 +1,6 @@
-//! On a machine that is a folder, whose kernel does at each write what the real one does: so what it would destroy is seen. What
-//! comes back after a SIGKILL, on real kernels, is shown by `tests/it/hotplug_lab.rs`.
+//! On a machine that is a folder, whose kernel acts at each write as the real one does: so its
+//! destruction is seen. `tests/it/hotplug_lab.rs` shows the restoration after a SIGKILL, on real
+//! kernels.
 
 use super::*;
 use crate::EndsWithParent as _;
@@ -28,8 +29,8 @@ fn machine(smt: bool) -> FakeMachine {
     machine
 }
 
-/// What the kernel does once a switch has been written. It moves nobody off a CPU by force in these tests: that is the fault that
-/// they look for.
+/// The kernel's action once a switch has been written. It moves no task off a CPU by force in these
+/// tests: that is the fault that they look for.
 fn kernel(folder: &Path) {
     let file = |below: &str| folder.join(below);
     let read = |below: &str| fs::read_to_string(file(below)).unwrap().trim().to_owned();
@@ -163,7 +164,7 @@ fn a_core_goes_whole_or_stays() {
     let machine = machine(true);
     let mut hotplug = open(&machine);
     hotplug.keep_offline(&cpus("2-3,5-7"));
-    assert_eq!(hotplug.taken(), cpus("2-3,6-7"), "5 shares a core with 1, which nobody gave up");
+    assert_eq!(hotplug.taken(), cpus("2-3,6-7"), "5 shares a core with 1, which was not given up");
     // The kernel refuses one of two.
     hotplug.keep_offline(&cpus(""));
     machine.remove("sys/devices/system/cpu/cpu7/online");
@@ -178,7 +179,7 @@ fn a_core_goes_whole_or_stays() {
     assert!(notices.iter().any(|notice| notice.starts_with("cpu7 stays online: ")), "{notices:?}");
 }
 
-/// Another one, on whose kernel nothing is known of switches.
+/// Another machine, on whose kernel nothing is known of switches.
 fn open_deaf(machine: &FakeMachine, old: Hotplug) -> Hotplug {
     drop(old);
     Hotplug::open(machine.root(), "a test", None).unwrap()
@@ -205,9 +206,7 @@ fn what_somebody_else_did_stays() {
     kernel(&machine.path(""));
     hotplug.keep_offline(&cpus("3-7"));
     assert_eq!((hotplug.taken(), online(&machine)), (cpus("3"), "0-2,4-5,7".to_owned()));
-    assert!(
-        hotplug.drain_notices().iter().any(|notice| notice.contains("cpu7 was brought back by somebody"))
-    );
+    assert!(hotplug.drain_notices().iter().any(|notice| notice.contains("cpu7 was brought back by another")));
     hotplug.keep_offline(&cpus(""));
     assert_eq!((online(&machine), machine.read(&set)), ("0-5,7".to_owned(), "1-2".to_owned()));
     // After a service has had it again it is ours to take.
@@ -256,8 +255,8 @@ fn the_last_cpus_of_a_machine_stay() {
     );
 }
 
-/// A dead run's journal, of which the switch was not yet written, or was; and what is known to have been readable all the time is
-/// whoever's wrote it last.
+/// A dead run's journal, of which the switch was not yet written, or was. A setting known to have
+/// been readable all the time belongs to its last writer.
 #[test]
 fn a_dead_runs_cpus_come_back_first() {
     let machine = machine(false);
@@ -275,13 +274,13 @@ fn a_dead_runs_cpus_come_back_first() {
         .find(|path| path.extension().is_some_and(|kind| kind == "journal"))
         .unwrap();
     let text = fs::read_to_string(&journal).unwrap();
-    // The kernel keeps the folder of this driver: somebody has allowed the state meanwhile.
+    // The kernel keeps the folder of this driver: an administrator has allowed the state meanwhile.
     fs::rename(machine.path("away/5"), machine.path("sys/devices/system/cpu/cpu5/cpuidle")).unwrap();
     machine.write(forbidden, "0\n");
     let before = online(&machine);
     std::mem::forget(hotplug);
     machine.write("run/roost/1-1-1.journal", &text);
-    // No kernel acts while a journal is undone here, and the list of those online is what it will be.
+    // No kernel acts while a journal is undone here, and the list of online CPUs is the final one.
     machine.write("sys/devices/system/cpu/online", "0-7\n");
     let report = crate::restore(&root).unwrap();
     assert_eq!((before.as_str(), report.put_back, report.failed), ("0-4,6-7", 2, 0), "{report:?}");

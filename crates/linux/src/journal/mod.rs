@@ -1,22 +1,29 @@
-//! The write-ahead journal: every change to the machine is written down before it is made, and put back after.
+//! The write-ahead journal: every change to the machine is written down before it is made, and put
+//! back after.
 //!
-//! A process that limits a CPU's idle states and is then killed leaves the machine limited: nothing in the kernel
-//! remembers who set `pm_qos_resume_latency_us`. (The published Peafowl code leaves C-states disabled even after a
-//! normal exit.) So a change takes four steps: note the intent, write the file, read it back, note what it reads.
-//! After a SIGKILL between any two of them, the journal still tells every value that the file can have from us.
+//! A process that limits a CPU's idle states and is then killed leaves the machine limited: the
+//! kernel does not record which process set `pm_qos_resume_latency_us`. (The published Peafowl code
+//! leaves C-states disabled even after a normal exit.) So a change takes four steps: note the
+//! intent, write the file, read it back, note the text read. After a SIGKILL between any two of
+//! them, the journal still has every value that the file can have from us.
 //!
-//! What always holds:
-//! - No file is written that the journal does not name; if the journal cannot be written, nothing is changed.
-//! - `before`, what is put back, is the text that the file had, verbatim, and follows a change that somebody else
-//!   makes in the meantime: theirs then belongs there.
-//! - A file that reads something that is not ours is left alone when we put things back.
-//! - A file that goes away with its CPU gets its earlier text back only by whoever brings that CPU back, and only if it could not
-//!   be read just before: nobody else can have changed it then.
-//! - The kernel offers no compare-and-write, so between looking and writing somebody else's change can be lost.
-//! - A journal says which version wrote it. A complete line that is not understood keeps it, and `roost restore` fails.
-//! - The journal lives in `/run/roost`, one file per run, locked (`flock`) for as long as its owner lives: that, and
-//!   not a process number that may be in use again, tells a dead run's journal from a live one's. It is as lasting as
-//!   `/run`: after a power cut the kernel's own values are the fresh ones, and the journal's boot tells that.
+//! Invariants:
+//! - No file is written that the journal does not name; if the journal cannot be written, nothing
+//!   is changed.
+//! - `before`, the text to put back, is the file's earlier text, verbatim. It follows a change that
+//!   another program makes in the meantime: that text then belongs there.
+//! - A file whose text is not ours is left alone when we put things back.
+//! - A file that goes away with its CPU gets its earlier text back only from the process that
+//!   brings that CPU back, and only if it could not be read just before: then no other program can
+//!   have changed it.
+//! - The kernel offers no compare-and-write, so another program's change between our look and our
+//!   write can be lost.
+//! - A journal names the version that wrote it. A complete line that is not understood keeps it,
+//!   and `roost restore` fails.
+//! - The journal lives in `/run/roost`, one file per run, locked (`flock`) as long as its owner
+//!   lives. The lock tells a dead run's journal from a live one's; a process number may be in use
+//!   again. The journal lasts as long as `/run`: after a power cut the kernel's own values are the
+//!   fresh ones, and the boot in the journal shows that.
 
 mod record;
 mod restore;
@@ -41,11 +48,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use undo::{Undone, undo_all};
 
-/// How a journal's file is called.
+/// The end of a journal's file name.
 const SUFFIX: &str = ".journal";
 
-/// A journal longer than this, and than twice what is held, is written anew with only that. Each change adds about
-/// 300 bytes.
+/// A journal longer than this, and than twice the held changes, is written anew with only those.
+/// Each change adds about 300 bytes.
 const LENGTH_MAX: u64 = 64 * 1024;
 
 /// A point between two steps of a change.
@@ -55,7 +62,7 @@ pub enum Step {
     Journalled,
     /// The file is written; the journal does not say so yet.
     Written,
-    /// The journal says what the file reads.
+    /// The journal has the text read.
     Committed,
 }
 
@@ -72,7 +79,7 @@ pub(crate) enum ChangeError {
 }
 
 impl ChangeError {
-    /// The reason with the file's name and without its path: what several CPUs that fail alike have in common.
+    /// The reason with the file's name and without its path: several CPUs that fail alike share it.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::File(file) => {
@@ -84,16 +91,15 @@ impl ChangeError {
     }
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
-    /// What is there now.
+    /// The present text.
     pub(crate) reads: String,
-    /// False if it was there already, so that nothing was written.
+    /// False if it was there already, so nothing was written.
     pub(crate) changed: bool,
 }
 
-/// The journal of this run.
 pub(crate) struct Journal {
     root: Root,
     path: PathBuf,
@@ -102,7 +108,7 @@ pub(crate) struct Journal {
     /// Beyond this length it is written anew.
     length_max: u64,
     run: Record,
-    /// What does not read as it would without us; here each has one value of ours.
+    /// Files that do not read as they would without us; each has one value of ours here.
     held: BTreeMap<String, Held>,
     knobs: BTreeMap<String, Knob>,
     checkpoint: Option<Checkpoint>,
@@ -124,7 +130,7 @@ impl Journal {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let process = std::process::id();
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        // The time keeps a process number that is in use again from overwriting a dead run's journal.
+        // The time keeps a reused process number from overwriting a dead run's journal.
         let name = format!("{process}-{}-{run}{SUFFIX}", crate::now().as_nanos());
         let path = run_folder(root)?.join(name);
         let run = Record::Run {
@@ -142,19 +148,19 @@ impl Journal {
         Ok(Self { root, path, file, length, length_max, run, held, knobs, checkpoint })
     }
 
-    /// What the file would read without us.
+    /// The text of the file without us.
     pub(crate) fn earlier(&mut self, path: &str) -> Result<String, FileError> {
         let current = self.knob(path).read()?;
         Ok(self.without_us(path, &current))
     }
 
-    /// Sets the file to `value`, or back to what it would read without us where that is the same. Returns what it
-    /// reads then.
+    /// Sets the file to `value`, or back to its text without us where that is the same. Returns the
+    /// text read then.
     pub(crate) fn set(&mut self, path: &str, value: &str) -> Result<String, ChangeError> {
         Ok(self.set_from(path, |_| value.to_owned())?.reads)
     }
 
-    /// Sets the file to what `choose` makes of what it would read without us.
+    /// Sets the file to a text that `choose` derives from its text without us.
     pub(crate) fn set_from(
         &mut self,
         path: &str,
@@ -165,7 +171,7 @@ impl Journal {
         let value = choose(&before);
         if self.knob(path).same(&value, &current) && !self.is_pending(path, &current) {
             if before == current && self.held.get(path).is_some_and(|held| !held.is_written(&current)) {
-                // Somebody else has set it to the very value that we want: it is theirs now.
+                // Another program has set it to the very value that we want: it is theirs now.
                 self.settle(path, before, current)?;
             }
             return Ok(Set { reads: value, changed: false });
@@ -194,13 +200,14 @@ impl Journal {
         Ok(Set { reads: written?, changed: true })
     }
 
-    /// Takes a thread into the account that reads `reads` without our having written it: because it was so before us,
-    /// or because it has it from its parent. `before` belongs there.
+    /// Takes a thread that reads `reads` without a write of ours into the journal: it read so
+    /// before us, or has it from its parent. `before` belongs there.
     pub(crate) fn adopt(&mut self, path: &str, before: &str, reads: &str) -> Result<(), ChangeError> {
         self.settle(path, before.to_owned(), reads.to_owned())
     }
 
-    /// Notes that the kernel may set it to `value` because of what we do elsewhere. It must be held.
+    /// Notes that the kernel may set it to `value` because of another change of ours. It must be
+    /// held.
     pub(crate) fn expect(&mut self, path: &str, value: &str) -> Result<(), ChangeError> {
         self.expect_also(path, by_kernel(value))
     }
@@ -214,7 +221,7 @@ impl Journal {
         self.append(Record::Intent { path, before, after })
     }
 
-    /// Notes what a file reads that may go away with its CPU.
+    /// Notes the text of a file that may go away with its CPU.
     pub(crate) fn expect_loss(&mut self, path: &str) -> Result<(), ChangeError> {
         if !self.held.contains_key(path) {
             let before = self.knob(path).read()?;
@@ -223,24 +230,25 @@ impl Journal {
         self.expect_also(path, LOST.to_owned())
     }
 
-    /// Notes that such a file is away, and comes back with its CPU, which is to be brought back now.
+    /// Notes that such a file is away, and that its CPU is about to be brought back.
     pub(crate) fn expect_fresh(&mut self, path: &str) -> Result<(), ChangeError> {
         self.expect_also(path, FRESH.to_owned())
     }
 
-    /// Gives a file that was lost, and is there again, what it read before; it is held no longer.
+    /// Gives a file that was lost, and exists again, its earlier text; it is held no longer.
     pub(crate) fn replace_lost(&mut self, path: &str) -> Result<(), ChangeError> {
         let Some(held) = self.held.get(path) else { return Ok(()) };
         let before = held.before.clone();
-        // From here on it is told from what somebody else sets.
+        // From here on it is told from other programs' changes.
         let reads = self.knob(path).read()?;
         self.settle(path, before, reads)?;
         self.put_back(path)
     }
 
-    /// Notes that the file may come to read `value` at any time from now on, by writes that do not come through here: those of a
-    /// descriptor that is kept open, for what is written thousands of times a second. Returns what it would read without us. Any
-    /// change through here ends the promise, and it has to be given anew.
+    /// Notes that the file may come to read `value` at any time from now on, by writes around the
+    /// journal: those of an open descriptor, for a file that is written thousands of times a
+    /// second. Returns its text without us. Any change through here ends the promise, and it has to
+    /// be given anew.
     pub(crate) fn promise(&mut self, path: &str, value: &str) -> Result<String, ChangeError> {
         let current = self.knob(path).read()?;
         let before = self.without_us(path, &current);
@@ -258,7 +266,7 @@ impl Journal {
         Ok(before)
     }
 
-    /// Drops what is known of something that is gone.
+    /// Forgets an object that is gone.
     pub(crate) fn forget(&mut self, path: &str) -> Result<(), ChangeError> {
         self.knobs.remove(path);
         if self.held.remove(path).is_none() {
@@ -267,28 +275,29 @@ impl Journal {
         self.append(Record::Forgotten { path: path.to_owned() })
     }
 
-    /// What is held: by path, what belongs there and what we left there.
+    /// The held changes: by path, the text that belongs there and ours.
     pub(crate) fn held(&self) -> &BTreeMap<String, Held> {
         &self.held
     }
 
-    /// Reads something that we change.
+    /// Reads a file or object that we change.
     pub(crate) fn read(&mut self, path: &str) -> Result<String, FileError> {
         self.knob(path).read()
     }
 
-    /// Writes once more what it holds already. `value` stands in the journal, so nothing new is written there.
+    /// Writes the held value once more. `value` stands in the journal, so nothing new is written
+    /// there.
     pub(crate) fn write_again(&mut self, path: &str, value: &str) -> Result<(), FileError> {
         debug_assert!(self.held.get(path).is_some_and(|held| held.ours.iter().any(|ours| ours == value)));
         self.knob(path).write(value).map(drop)
     }
 
-    /// True if what is there, `reads`, is what `text` asks for, but for CPUs that are offline.
+    /// True if the text `reads` satisfies `text`, apart from CPUs that are offline.
     pub(crate) fn same(&mut self, path: &str, text: &str, reads: &str) -> bool {
         self.knob(path).same(text, reads)
     }
 
-    /// Gives the file its earlier text back, unless it reads something that is not ours.
+    /// Gives the file its earlier text back, unless its text is not ours.
     pub(crate) fn put_back(&mut self, path: &str) -> Result<(), ChangeError> {
         let Some(held) = self.held.get(path) else { return Ok(()) };
         let before = held.before.clone();
@@ -301,8 +310,9 @@ impl Journal {
         Ok(())
     }
 
-    /// As [`Self::put_back`], but writes first and notes that afterwards: for a file for whose change somebody waits. Who is killed in between
-    /// leaves it as it would be without us, which the journal's last line of it allows for.
+    /// As [`Self::put_back`], but writes first and notes that afterwards: for a file whose change
+    /// work waits for. A kill in between leaves the file as it would be without us, which the
+    /// journal's last line of it allows for.
     pub(crate) fn put_back_at_once(&mut self, path: &str) -> Result<(), ChangeError> {
         let Some(before) = self.held.get(path).map(|held| held.before.clone()) else { return Ok(()) };
         let current = self.knob(path).read()?;
@@ -316,18 +326,20 @@ impl Journal {
         Ok(())
     }
 
-    /// Puts everything back and says what was done, one line per file. What could not be put back stays in the
-    /// journal, for `roost restore`.
+    /// Puts everything back and returns one line per file. Changes that cannot be put back stay in
+    /// the journal, for `roost restore`.
     pub(crate) fn put_back_all(&mut self) -> Vec<Undone> {
         let mut done = Vec::new();
         let undone = undo_all(&self.root, &mut self.knobs, &self.held);
-        // What a CPU takes along cannot be whole while it stays away.
+        // Settings that a CPU takes along cannot be whole while it stays away.
         let is_whole =
             !undone.iter().any(|(path, undone)| undone.is_failure() && cpu_of_switch(path).is_some());
-        // Noted only when all of it is done: what a thread born under us gets back is known from its elders' lines.
+        // Noted only when all of it is done: the records of older threads determine the text of a
+        // thread born under us.
         for (path, undone) in undone {
             if is_whole && !undone.is_failure() && self.held.remove(&path).is_some() {
-                // If this cannot be noted, a later `roost restore` finds the file as it should be and says so.
+                // If this cannot be noted, a later `roost restore` finds the file as it should be
+                // and says so.
                 let _ = self.append(Record::Forgotten { path });
             }
             done.push(undone);
@@ -341,8 +353,9 @@ impl Journal {
         self.append(Record::Settled { path: path.to_owned(), before, after })
     }
 
-    /// Notes that `value` was written and `after` is read, so far: the kernel takes some writes up later. Both are ours then,
-    /// and whatever was before; the intent in the journal says so already.
+    /// Notes that `value` was written and `after` is read, so far: the kernel takes some writes up
+    /// later. Both are ours then, besides earlier values; the intent in the journal says so
+    /// already.
     fn note_pending(
         &mut self,
         path: &str,
@@ -367,19 +380,19 @@ impl Journal {
         pending && self.knob(path).is_deferred()
     }
 
-    /// What the file would read without us, given what it reads.
+    /// The text of the file without us, given its present text.
     fn without_us(&mut self, path: &str, current: &str) -> String {
         if self.is_ours(path, current) { self.held[path].before.clone() } else { current.to_owned() }
     }
 
-    /// True if what it reads is something that we left there.
+    /// True if the text read is one that we left there.
     fn is_ours(&mut self, path: &str, current: &str) -> bool {
         let Some(held) = self.held.get(path).cloned() else { return false };
         let knob = self.knob(path);
         held.texts().any(|text| knob.same(text, current))
     }
 
-    /// Tells a test where we are.
+    /// Reports the step to a test.
     pub(crate) fn at(&mut self, step: Step) {
         if let Some(checkpoint) = &mut self.checkpoint {
             checkpoint(step);
@@ -399,7 +412,7 @@ impl Journal {
         self.append_all(&[record])
     }
 
-    /// In one piece: what belongs together must not be parted by the journal's being written anew.
+    /// In one piece: a rewrite of the journal must not part records that belong together.
     fn append_all(&mut self, records: &[Record]) -> Result<(), ChangeError> {
         let result = self.try_append(&records.iter().map(Record::line).collect::<String>());
         result.map_err(|cause| ChangeError::Journal { path: self.path.clone(), cause })
@@ -437,8 +450,8 @@ impl Drop for Journal {
     }
 }
 
-/// Makes the journal appear with this text, already locked: no other run can mistake it for a dead run's
-/// in between. A journal that is there has its text, whatever happens to the machine.
+/// Makes the journal appear with this text, already locked: no other run can mistake it for a dead
+/// run's in between. An existing journal always has its text, even after a crash of the machine.
 fn write_anew(path: &Path, text: &str) -> io::Result<(File, u64)> {
     let (folder, name) = SafeFolder::of_file(path, None).map_err(SafeError::into_io)?;
     let file = folder.replace_and_keep(name, 0o600, |file| file.write_all(text.as_bytes()));
@@ -448,8 +461,8 @@ fn write_anew(path: &Path, text: &str) -> io::Result<(File, u64)> {
 /// In place of a boot's name where it cannot be read.
 const UNKNOWN_BOOT: &str = "unknown";
 
-/// This boot of the machine, as the kernel names it. Read from the real `/proc` even under a moved root: the
-/// processes whose journals we judge are real.
+/// The kernel's name for this boot of the machine. Read from the real `/proc` even under a moved
+/// root: the processes whose journals we judge are real.
 fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map_or_else(|_| UNKNOWN_BOOT.into(), |id| id.trim().to_owned())

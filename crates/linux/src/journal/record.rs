@@ -1,19 +1,21 @@
-//! The journal's lines: what they say, how a torn one is recognised, and what they add up to.
+//! The journal's lines: their meaning, how to recognise a torn one, and their sum.
 //!
-//! A line is a checksum, a space and one JSON record. The process may be killed in the middle of a line, so a line
-//! counts only if its checksum is right. The last line, where it has no end, is passed over: what it was to announce was not
-//! done. A line that has an end and is not understood is counted: another version wrote it, or something spoilt it, and
-//! the journal must not be taken for settled. Four records:
+//! A line is a checksum, a space and one JSON record. The process may be killed in the middle of a
+//! line, so a line counts only if its checksum is right. A last line without an end is passed over:
+//! the step that it announces was not taken. A line that has an end and is not understood is
+//! counted: another version wrote it, or it was damaged, and the journal must not be taken for
+//! settled. Four records:
 //!
-//! - `run`: who writes this journal, in which version, in which boot of the machine and in which namespaces.
+//! - `run`: the writer of this journal, its version, the boot of the machine and the namespaces.
 //! - `intent`: `path`, which would read `before` without us, is about to be set to `after`.
-//! - `settled`: it was written and reads `after` now. If that is `before`, we hold it no longer. Threads are the
-//!   exception: every thread of a service is held while we confine it, changed or not, for one that is not in the
-//!   journal counts as born since.
+//! - `settled`: it was written and reads `after` now. If that is `before`, we hold it no longer.
+//!   Threads are the exception: every thread of a service is held while we confine it, changed or
+//!   not, for one that is not in the journal counts as born since.
 //! - `forgotten`: it is gone, or put back for good.
 //!
-//! Whatever prefix of the lines survives, [`Held::ours`] contains every value of ours that the file can have, and
-//! `before` what belongs there. An intent adds a value to `ours`; a settled record leaves only its own.
+//! Whatever prefix of the lines survives, [`Held::ours`] contains every value of ours that the file
+//! can have, and `before` the text that belongs there. An intent adds a value to `ours`; a settled
+//! record leaves only its own.
 
 use crate::processes::threads::AFFINITY;
 use serde::{Deserialize, Serialize};
@@ -29,10 +31,9 @@ pub(crate) enum Record {
         /// Of these lines. The first did not say it.
         #[serde(default = "first_version")]
         version: u32,
-        /// The program's own.
         #[serde(default)]
         program: String,
-        /// What process numbers and start times mean; see [`namespaces`].
+        /// The meaning of process numbers and start times; see [`namespaces`].
         #[serde(default)]
         namespaces: String,
     },
@@ -58,7 +59,8 @@ fn first_version() -> u32 {
     1
 }
 
-/// The namespaces in which a process number and a start time were true: a thread is told by both.
+/// The namespaces in which a process number and a start time were true: the two together identify a
+/// thread.
 pub(super) fn namespaces() -> String {
     let of = |name: &str| {
         let link = std::fs::read_link(format!("/proc/self/ns/{name}"));
@@ -67,7 +69,7 @@ pub(super) fn namespaces() -> String {
     format!("{} {}", of("pid"), of("time"))
 }
 
-/// A file that does not read what it would read without us.
+/// A file that does not read as it would without us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// The text that belongs there, verbatim.
@@ -76,17 +78,17 @@ pub struct Held {
     pub ours: Vec<String>,
 }
 
-/// Among the texts that are ours: the file goes away with its CPU, and what it reads when it is there again is the kernel's doing.
-/// No file of the kernel's reads so.
+/// Among our texts: the file goes away with its CPU, and its text after that is the kernel's doing.
+/// No kernel file reads so.
 pub(crate) const LOST: &str = "<gone with its CPU>";
 
-/// It could not be read, and its CPU is being brought back: whatever it reads is the kernel's doing.
+/// It could not be read, and its CPU is being brought back: any text is the kernel's doing.
 pub(crate) const FRESH: &str = "<back with its CPU>";
 
-/// Before a text among those that are ours: the kernel may set it so because of what we do elsewhere.
+/// Before one of our texts: the kernel may set it so because of another change of ours.
 const BY_KERNEL: &str = "<by the kernel> ";
 
-/// What stands in `ours` for a text that the kernel may set.
+/// The form in `ours` of a text that the kernel may set.
 pub(super) fn by_kernel(text: &str) -> String {
     format!("{BY_KERNEL}{text}")
 }
@@ -97,12 +99,12 @@ impl Held {
         self.ours.iter().map(|ours| ours.strip_prefix(BY_KERNEL).unwrap_or(ours))
     }
 
-    /// True if `text` alone is what we have written.
+    /// True if `text` is the only one that we have written.
     pub(super) fn is_written(&self, text: &str) -> bool {
         self.ours.iter().filter(|ours| !ours.starts_with(BY_KERNEL)).eq([text])
     }
 
-    /// True if we have written nothing else than what was there.
+    /// True if we have written only the text that was there.
     pub(super) fn is_unwritten(&self) -> bool {
         self.ours.iter().all(|ours| *ours == self.before || ours.starts_with(BY_KERNEL))
     }
@@ -112,35 +114,35 @@ impl Held {
         self.ours.iter().any(|ours| ours == LOST)
     }
 
-    /// True for one that was lost.
+    /// True for a lost one.
     pub(super) fn is_fresh(&self) -> bool {
         self.ours.iter().any(|ours| ours == FRESH)
     }
 
-    /// True if the kernel may have set it because of what we do elsewhere.
+    /// True if the kernel may have set it because of another change of ours.
     pub(super) fn may_be_forgotten(&self) -> bool {
         self.ours.iter().any(|ours| ours.starts_with(BY_KERNEL))
     }
 }
 
-/// What a journal adds up to.
+/// The sum of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Who wrote it.
+    /// The run that wrote it.
     pub holder: Option<String>,
-    /// Under which number.
+    /// Its process number.
     pub process: Option<u32>,
-    /// In which boot of the machine.
+    /// The boot of the machine.
     pub boot: Option<String>,
     /// By path below the root.
     pub held: BTreeMap<String, Held>,
     /// Complete lines that are not understood.
     pub unreadable: usize,
-    /// Whether the last line has no end.
+    /// True if the last line has no end.
     pub is_torn: bool,
-    /// Which version wrote it, in words, as far as that can be told.
+    /// The version that wrote it, in words, as far as known.
     pub version: Option<String>,
-    /// Where its process numbers are true; nothing if it does not say.
+    /// The namespace in which its process numbers are true; nothing if it does not say.
     pub namespaces: String,
 }
 
@@ -150,7 +152,7 @@ impl Record {
         format!("{:016x} {json}\n", checksum(json.as_bytes()))
     }
 
-    /// What a line says of the run that wrote it, whatever else is in it.
+    /// A line's facts about the run that wrote it; other contents do not matter.
     fn version_in(line: &[u8]) -> Option<String> {
         let json: serde_json::Value = serde_json::from_slice(line.get(17..)?).ok()?;
         let text = |key: &str| json.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
@@ -162,7 +164,7 @@ impl Record {
         serde_json::from_slice(Self::json_of(line)?).ok()
     }
 
-    /// What stands behind a checksum that is right.
+    /// The text behind a right checksum.
     fn json_of(line: &[u8]) -> Option<&[u8]> {
         let (sum, json) = (line.get(..16)?, line.get(17..)?);
         let sum = u64::from_str_radix(std::str::from_utf8(sum).ok()?, 16).ok()?;
@@ -171,7 +173,7 @@ impl Record {
 }
 
 impl Account {
-    /// Of a journal's bytes, whatever they are.
+    /// The records of any bytes.
     pub fn read(bytes: &[u8]) -> Self {
         let mut account = Self::default();
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -217,7 +219,7 @@ fn described(version: u64, program: &str) -> String {
     format!("version {version} of the journal, by {by}")
 }
 
-/// Notes that `path` reads `after`, where `before` belongs. What the kernel may make of it stays true.
+/// Notes that `path` reads `after`, where `before` belongs. The kernel's possible texts stay true.
 pub(super) fn settle(held: &mut BTreeMap<String, Held>, path: String, before: String, after: String) {
     if before == after && !path.starts_with(AFFINITY) {
         held.remove(&path);
@@ -228,7 +230,8 @@ pub(super) fn settle(held: &mut BTreeMap<String, Held>, path: String, before: St
     }
 }
 
-/// FNV-1a, 64 bits. It guards against a torn line, not against a forger: only files of this user or of root are read.
+/// FNV-1a, 64 bits. It guards against a torn line, not against a forger: only files of this user or
+/// of root are read.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -303,7 +306,8 @@ mod tests {
             prop_assert!(Account::read(&bytes).held.is_empty());
         }
 
-        /// Records of any text, cut anywhere: the whole lines before the cut count, and nothing else does.
+        /// Records of any text, cut anywhere: the whole lines before the cut count, and nothing
+        /// else does.
         #[test]
         fn a_torn_tail_loses_only_itself(
             texts in proptest::collection::vec((".{0,12}", "\\PC{0,8}", "\\PC{0,8}", any::<bool>()), 1..8),

@@ -1,16 +1,18 @@
-//! Putting back what a dead run changed.
+//! Puts back the changes of a dead run.
 //!
-//! Whoever begins a run restores first, and then reads what it will put back itself. What it reads must not be a dead run's own,
-//! so two things are waited for: another process that is just restoring (they exclude each other by the lock
-//! `restore.lock`, and who does not get it in time does not begin), and a killed process that the kernel has not yet taken the
-//! journal's lock from (it closes a dead process's files one by one, and the lock of a CPU may be free before that of the journal).
+//! A run restores first, and then reads the texts that it will put back itself. Those must not be a
+//! dead run's own, so two things are waited for. One is another process that is just restoring: the
+//! lock `restore.lock` excludes it, and a run that does not get the lock in time does not begin.
+//! The other is a killed process from which the kernel has not yet taken the journal's lock: the
+//! kernel closes a dead process's files one by one, and the lock of a CPU may be free before that
+//! of the journal.
 //!
-//! What always holds:
+//! Invariants:
 //! - A journal is read only if it belongs to this user or to root, is a regular file and no link.
-//! - One journal that cannot be used stops no other; it is kept, and what is wrong with it counts as a failure.
+//! - One journal that cannot be used stops no other; it is kept, and its fault counts as a failure.
 //! - A journal is removed only if all of it was understood and nothing in it is left to do.
-//! - A thread is told by its number and the time at which it began. In other namespaces than the journal's these mean other
-//!   threads, so there it is not concluded that one is gone.
+//! - A thread is identified by its number and its start time. In other namespaces than the
+//!   journal's these mean other threads, so there no thread counts as gone.
 
 use super::record::{Account, namespaces};
 use super::undo::{Undone, undo_all};
@@ -30,40 +32,39 @@ use std::io::{self, Read, Seek as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What [`restore`] did.
+/// The result of [`restore`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
-    /// What was found and done, for people, one fact a line; never empty.
+    /// The facts found and the changes made, for people, one a line; never empty.
     pub lines: Vec<String>,
     /// Files given their earlier text back.
     pub put_back: usize,
-    /// Files that somebody else had changed since.
+    /// Files that another program had changed since.
     pub left_alone: usize,
-    /// Files that should have been put back but could not be. Their journals are kept, so it can be tried again.
+    /// Files that should have been put back but could not be. Their journals are kept, for another
+    /// try.
     pub failed: usize,
-    /// Runs that are still alive; what they changed stays.
+    /// Runs that are still alive; their changes stay.
     pub alive: usize,
 }
 
 /// The journals cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
-    /// The folder cannot be read.
-    #[error("cannot read the journals in {path}: {cause}; run `roost restore` as the user that ran Roost, or as root", path = path.display())]
+    #[error("cannot read the journals in {path}: {cause}; run `roost restore` as the user that ran \
+        Roost, or as root", path = path.display())]
     Unreadable {
-        /// The folder.
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         cause: io::Error,
     },
-    /// Another process restores for too long, or the folder is not to be believed.
+    /// Another process restores for too long, or the folder is not to be trusted.
     #[error(transparent)]
     Refused(#[from] LockError),
 }
 
-/// Puts back whatever runs that no longer live have changed below `root`, leaves alone what somebody else changed
-/// since, and says what it did. Runs that still live are passed over.
+/// Puts back the changes below `root` of runs that no longer live, leaves other programs' later
+/// changes alone, and reports. Runs that still live are passed over.
 pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     let folder = run_place(root);
     let mut report = Restored::default();
@@ -88,7 +89,8 @@ pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut names: Vec<String> = names.collect();
     if let Ok(folder) = SafeFolder::open(&folder) {
-        // Of a run that was killed as it began, or as it wrote its journal anew: that one is still there.
+        // Of a run that was killed as it began, or as it wrote its journal anew: then the old one
+        // exists.
         folder.remove_drafts();
         for draft in
             names.iter().filter(|name| earlier_draft(name).is_some_and(|process| !threads::lives(process)))
@@ -98,7 +100,8 @@ pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     }
     names.retain(|name| name.ends_with(SUFFIX));
     names.sort_unstable();
-    // CPUs that a run took offline first: until they are back, what other runs changed of them is refused or cannot be seen.
+    // CPUs that a run took offline come first: until they are back, other runs' changes to them are
+    // refused or hidden.
     names.sort_by_key(|name| !switches_cpus(&folder.join(name)));
     for name in &names {
         restore_one(root, folder.join(name), &mut report);
@@ -109,8 +112,8 @@ pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     Ok(report)
 }
 
-/// The same before a run begins: what there is to say of those that died, and nothing where there were none. Who must not begin,
-/// because what it would read may be a dead run's own, gets an error.
+/// The same before a run begins: the notices about dead runs, and nothing where there were none. A
+/// run that would read a dead run's values gets an error and must not begin.
 pub(crate) fn restore_at_start(root: &Root) -> Result<Vec<String>, LockError> {
     match restore(root) {
         Ok(report) if report.put_back + report.left_alone + report.failed > 0 => Ok(report.lines),
@@ -120,7 +123,7 @@ pub(crate) fn restore_at_start(root: &Root) -> Result<Vec<String>, LockError> {
     }
 }
 
-/// How this command is called, for whoever waits for us.
+/// The name of this command, for processes that wait for us.
 fn own_words() -> String {
     let mut words = std::env::args();
     let program = words.next().unwrap_or_default();
@@ -132,15 +135,17 @@ fn own_words() -> String {
         .join(" ")
 }
 
-/// Versions before this one exclude each other by a lock on the folder. It is taken as well, where it is to be had soon: a
-/// stranger may hold it who opened the folder while others could still read it, and must not stop us.
+/// Earlier versions exclude each other by a lock on the folder. It is taken as well, where it is
+/// free soon: a stranger who opened the folder while others could still read it may hold it, and
+/// must not stop us.
 fn exclude_earlier_versions(folder: &Path, report: &mut Restored) -> Option<File> {
     let lock = File::open(folder).ok()?;
     match until_unlocked(&lock) {
         Ok(()) => Some(lock),
         Err(_) => {
             report.lines.push(format!(
-                "{} is locked by another process, as an earlier Roost does while it puts back: not waited for any longer",
+                "{} is locked by another process, as an earlier Roost does while it puts back: not \
+                 waited for any longer",
                 folder.display()
             ));
             None
@@ -148,7 +153,8 @@ fn exclude_earlier_versions(folder: &Path, report: &mut Restored) -> Option<File
     }
 }
 
-/// The process of a journal that an earlier version had not written whole yet: `PROCESS-TIME-RUN.draft`.
+/// The process of a journal that an earlier version had not written whole yet:
+/// `PROCESS-TIME-RUN.draft`.
 fn earlier_draft(name: &str) -> Option<u32> {
     let numbers: Vec<&str> = name.strip_suffix(".draft")?.split('-').collect();
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -166,7 +172,7 @@ fn open(path: &Path) -> Result<File, OpenInError> {
     open_in(OpenOptions::new().read(true), path)
 }
 
-/// Deals with one journal. What is wrong with it is told, and counted.
+/// Deals with one journal. Its faults are reported and counted.
 fn restore_one(root: &Root, path: PathBuf, report: &mut Restored) {
     if let Err(why) = try_restore_one(root, &path, report) {
         report.failed += 1;
@@ -213,7 +219,8 @@ fn try_restore_one(root: &Root, path: &Path, report: &mut Restored) -> Result<()
             let version = account.version.as_deref().unwrap_or("no version that is known");
             report.failed += 1;
             report.lines.push(format!(
-                "{who}: {} line(s) of its journal are not understood; they are of {version}. It is kept: put back with that \
+                "{who}: {} line(s) of its journal are not understood; they are of {version}. It is \
+                 kept: put back with that \
                  version, or look at it and remove {}",
                 account.unreadable,
                 path.display()
@@ -222,30 +229,33 @@ fn try_restore_one(root: &Root, path: &Path, report: &mut Restored) -> Result<()
         undo_run(root, &who, account, report);
     }
     if report.failed > failed_before {
-        // Kept: it is all that is known about the files that could not be written.
+        // Kept: nothing else is known about the files that could not be written.
         return Ok(());
     }
     fs::remove_file(path).map_err(|cause| format!("is done with, and cannot be removed: {cause}"))
 }
 
-/// True if both are known and differ. A boot without a name is taken for this one: what we left is compared anyway.
+/// True if both are known and differ. A boot without a name counts as this one: texts are compared
+/// anyway.
 fn is_another_boot(boot: &str) -> bool {
     let now = boot_id();
     boot != now && boot != UNKNOWN_BOOT && now != UNKNOWN_BOOT
 }
 
-/// Puts back what a run has left. What could not be put back is counted.
+/// Puts back a run's changes, and counts those that stay.
 fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) {
     let lines_before = report.lines.len();
-    // A journal is followed nowhere but to what this crate changes, whatever it says: `roost restore` runs as root.
+    // A journal is followed only to knobs of this crate, whatever it says: `roost restore` runs as
+    // root.
     let mut held = account.held;
     held.retain(|path, _| {
         let known = Knob::at(root, path).is_some();
         if !known {
             report.failed += 1;
-            report
-                .lines
-                .push(format!("{who}: `{path}` in its journal is no file that this Roost changes: passed over, and the journal is kept"));
+            report.lines.push(format!(
+                "{who}: `{path}` in its journal is no file that this Roost changes: \
+                    passed over, and the journal is kept"
+            ));
         }
         known
     });
@@ -258,7 +268,8 @@ fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) {
         if kept > 0 {
             report.failed += 1;
             report.lines.push(format!(
-                "{who}: {kept} thread(s) cannot be told from here, for it ran in other namespaces ({}, and here {here}); its journal \
+                "{who}: {kept} thread(s) cannot be told from here, for it ran in other namespaces \
+                 ({}, and here {here}); its journal \
                  is kept: run `roost restore` there (nsenter, or in that container)",
                 account.namespaces
             ));
@@ -280,8 +291,8 @@ fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) {
     }
 }
 
-/// True if `path` names a thread or process that cannot be told in these namespaces. Where process numbers are the same and only
-/// times differ, one whose number is not in use is gone.
+/// True if `path` names a thread or process that cannot be identified in these namespaces. Where
+/// process numbers are the same and only times differ, one whose number is not in use is gone.
 fn is_elsewhere(path: &str, theirs: &str, here: &str) -> bool {
     let (process, thread) = if let Some(name) = ThreadName::from_path(path) {
         (name.process, name.thread)
@@ -294,18 +305,21 @@ fn is_elsewhere(path: &str, theirs: &str, here: &str) -> bool {
     !same_numbers || threads::began(process, thread).is_ok()
 }
 
-/// True if this process has been killed or has ended, and the kernel is cleaning up after it, or has.
+/// True if this process has been killed or has ended, and the kernel is cleaning up after it, or
+/// has.
 fn is_ending(process: u32) -> bool {
-    /// `PF_EXITING` (`include/linux/sched.h`), in the ninth field of `/proc/PID/stat`: set before the first file is closed.
+    /// `PF_EXITING` (`include/linux/sched.h`), in the ninth field of `/proc/PID/stat`: set before
+    /// the first file is closed.
     const EXITING: u64 = 0x4;
     let Ok(stat) = fs::read_to_string(format!("/proc/{process}/stat")) else { return false };
-    // The name may hold anything; the fields after it begin with the third.
+    // The name may hold any text; the fields after it begin with the third.
     let fields = stat.rsplit_once(") ").map(|(_, fields)| fields.split(' '));
     let flags = fields.and_then(|mut fields| fields.nth(6)?.parse::<u64>().ok());
     flags.is_some_and(|flags| flags & EXITING != 0)
 }
 
-/// The lock of a process that ends. It is a matter of microseconds; one that hangs in the kernel is told as alive.
+/// The lock of a process that ends takes microseconds to go; a process that hangs in the kernel
+/// counts as alive.
 fn until_unlocked(file: &File) -> Result<(), Errno> {
     for _ in 0..1000 {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -317,7 +331,7 @@ fn until_unlocked(file: &File) -> Result<(), Errno> {
 }
 
 fn contents(file: &mut File) -> io::Result<Vec<u8>> {
-    /// Far beyond what a run writes before it begins its journal anew.
+    /// Far longer than a run's journal before its rewrite.
     const LENGTH_MAX: u64 = 16 << 20;
     let mut bytes = Vec::new();
     file.rewind()?;
@@ -333,7 +347,7 @@ mod tests {
 
     const KNOB: &str = "sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
 
-    /// A journal as a killed process leaves it: there, but locked by nobody.
+    /// A journal as a killed process leaves it: there, and not locked.
     fn leave_journal(machine: &FakeMachine, boot: &str, records: &[Record]) {
         leave(machine, "4000000-1-0.journal", &run(4_000_000, boot, &namespaces()), records);
     }
@@ -462,7 +476,8 @@ mod tests {
                 restore_at_start(machine.root()).unwrap();
                 machine.read(KNOB)
             });
-            // Long enough for one that does not wait to be seen to do so; else only the test is weaker.
+            // Long enough for one that does not wait to be seen to do so; else only the test is
+            // weaker.
             for _ in 0..20 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 assert!(!beginning.is_finished(), "it did not wait");
@@ -479,7 +494,8 @@ mod tests {
         use crate::EndsWithParent as _;
         let machine = FakeMachine::intel_server(2);
         machine.write(KNOB, "2\n");
-        // Killed and not waited for: it stays among the processes, as one that the kernel is not yet through with.
+        // Killed and not waited for: it stays a zombie, as a process that the kernel has not
+        // finished with.
         let mut killed = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
         assert!(!is_ending(killed.id()) && !is_ending(std::process::id()));
         killed.kill().unwrap();
@@ -493,7 +509,8 @@ mod tests {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
         std::thread::scope(|scope| {
             let beginning = scope.spawn(|| restore(machine.root()).unwrap());
-            // Long enough for one that does not wait to be seen to do so; else only the test is weaker.
+            // Long enough for one that does not wait to be seen to do so; else only the test is
+            // weaker.
             for _ in 0..20 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 assert!(!beginning.is_finished(), "it did not wait");
@@ -553,7 +570,8 @@ mod tests {
         for _ in 0..2 {
             let report = restore(machine.root()).unwrap();
             assert_eq!(report.failed, 1, "{report:?}");
-            let told = "1 line(s) of its journal are not understood; they are of version 2 of the journal, by roost 9";
+            let told = "1 line(s) of its journal are not understood; they are of version 2 of the \
+                journal, by roost 9";
             assert!(report.lines.iter().any(|line| line.contains(told)), "{report:?}");
             assert_eq!(machine.read(KNOB), "100", "what is understood is put back");
             assert_eq!(left(&machine), ["4000000-1-0.journal"]);

@@ -1,13 +1,15 @@
-//! Putting back what a journal holds, at the end of a run as after its death.
+//! Puts back the held changes of a journal, at the end of a run as after its death.
 //!
-//! CPUs that were taken offline come first, for much else is refused or hidden while they are away. Files are put back one by one.
-//! Threads need more: one that began while its process was confined has its parent's
-//! CPUs, ours, though no journal names it. So the processes of the threads that are named are looked through again,
-//! and the processes that descend from them: a thread that may run exactly where we had put one of its elders gets
-//! what that elder had before. The kernel does not tell which thread began another, so the main thread is taken for
-//! the elder where it fits, else the one that had the most CPUs: rather too free than too narrow.
+//! CPUs that were taken offline come first, for much else is refused or hidden while they are away.
+//! Files are put back one by one. Threads need more: one that began while its process was confined
+//! has its parent's CPUs, ours, though no journal names it. So the processes of the named threads
+//! are searched again, and their descendants: a thread that may run exactly on the CPUs that we
+//! gave to an older one gets that older thread's earlier CPUs. The kernel does not record which
+//! thread began another, so the main thread counts as the parent where it fits, else the one that
+//! had the most CPUs: rather too free than too narrow.
 //!
-//! A process that left its parents (a daemon's second fork) between the last look and a SIGKILL is not found.
+//! A process that left its parents (a daemon's second fork) between the last look and a SIGKILL is
+//! not found.
 
 use super::record::Held;
 use crate::Root;
@@ -19,10 +21,10 @@ use machine::CpuList;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Threads that are born while others are put back: after so many rounds without an end we stop.
+/// Threads that are born while others are put back: we stop after this many rounds.
 const ROUNDS_MAX: usize = 16;
 
-/// What became of one file when it was to be put back.
+/// The outcome for one file when it was to be put back.
 #[derive(Debug)]
 pub(crate) enum Undone {
     PutBack {
@@ -52,7 +54,7 @@ pub(crate) enum Undone {
 }
 
 impl Undone {
-    /// False where there is nothing to tell a person.
+    /// False where there is nothing to report.
     pub(crate) fn is_news(&self) -> bool {
         !matches!(self, Self::Untouched { .. })
     }
@@ -74,7 +76,7 @@ impl fmt::Display for Undone {
             Self::Untouched { path } => write!(f, "{}: never changed", called(path)),
             Self::LeftAlone { path, reads, ours } => write!(
                 f,
-                "{}: left alone; it reads `{reads}`, which somebody else set after our `{ours}`",
+                "{}: left alone; it reads `{reads}`, which another program set after our `{ours}`",
                 called(path)
             ),
             Self::Gone { path } => write!(f, "{}: no longer exists, nothing to put back", called(path)),
@@ -83,8 +85,8 @@ impl fmt::Display for Undone {
     }
 }
 
-/// Puts back everything that is `held`, in the order in which it can be, and then what inherited from it. Each comes
-/// with its path.
+/// Puts back all of `held`, in the possible order, and then the threads that inherited from it.
+/// Each comes with its path.
 pub(super) fn undo_all(
     root: &Root,
     knobs: &mut BTreeMap<String, Knob>,
@@ -114,13 +116,14 @@ pub(super) fn undo_all(
             done.push((path.clone(), undone));
         }
     }
-    // Those whose elders are held; a cpuset frees whoever is in it by itself.
+    // Those whose parents are held; a cpuset frees its tasks by itself.
     done.extend(undo_inherited(root, &held));
     done
 }
 
-/// What is to be known while CPUs are away. Files that are away with them are returned. And what somebody else set of a thread that
-/// the kernel makes forget its CPUs when one comes back belongs there from now on.
+/// Collects the facts needed while CPUs are away, and returns the files that are away with them.
+/// When a CPU comes back, some kernels make threads forget their CPUs. Another program's choice for
+/// such a thread belongs there from now on.
 fn look_before_cpus_come_back(
     knobs: &mut BTreeMap<String, Knob>,
     held: &mut BTreeMap<String, Held>,
@@ -157,7 +160,8 @@ fn undo(knob: &mut Knob, path: &str, held: &Held) -> Undone {
     };
     if knob.same(&held.before, &reads) {
         if knob.is_deferred() {
-            // What we wrote last may not have been taken up yet. A refusal leaves what is there, which is as it should be.
+            // Our last write may not have been taken up yet. A refusal leaves the present text,
+            // which is as it should be.
             let _ = knob.give_back(&held.before);
         }
         return Undone::AlreadyThere { path, reads };
@@ -172,7 +176,7 @@ fn given_back(knob: &mut Knob, path: String, before: &str, from: String) -> Undo
     match knob.give_back(before) {
         Ok(to) if knob.same(before, &to) => Undone::PutBack { path, from, to },
         Ok(to) => {
-            // In words, so that nobody takes it for what was there.
+            // In words, so that a reader does not take it for an earlier text.
             let to = format!("{to}, for the kernel refuses {before:?}");
             Undone::PutBack { path, from, to }
         }
@@ -181,8 +185,8 @@ fn given_back(knob: &mut Knob, path: String, before: &str, from: String) -> Undo
     }
 }
 
-/// Gives a file its earlier text back that was away with its CPU until just now. One that could be read all the time is whoever's
-/// wrote it last.
+/// Gives a file its earlier text back that was away with its CPU until just now. A file that could
+/// be read all the time belongs to its last writer.
 fn undo_loss(knob: &mut Knob, path: &str, before: &str, vanished: bool) -> Undone {
     let path = path.to_owned();
     if !vanished {
@@ -196,7 +200,7 @@ fn undo_loss(knob: &mut Knob, path: &str, before: &str, vanished: bool) -> Undon
     }
 }
 
-/// Threads that nobody wrote down and that may run where we had put their elders.
+/// Threads that are in no journal and run on CPUs that we gave to their parents.
 fn undo_inherited(root: &Root, held: &BTreeMap<String, Held>) -> Vec<(String, Undone)> {
     let named = held.keys().filter_map(|path| ThreadName::from_path(path));
     let alive = named.filter(ThreadName::process_lives).map(|name| name.process);
@@ -205,7 +209,7 @@ fn undo_inherited(root: &Root, held: &BTreeMap<String, Held>) -> Vec<(String, Un
     if elders.is_empty() {
         return done;
     }
-    // Threads are real, so the processes are sought in the real /proc.
+    // Threads are real, so the processes are searched in the real /proc.
     let Ok(family) = with_descendants(&Root::system(), elders) else { return done };
     for _ in 0..ROUNDS_MAX {
         let before = done.len();
@@ -236,7 +240,7 @@ pub(crate) fn ancestry(process: u32, family: &BTreeSet<u32>) -> Vec<u32> {
     let mut line = vec![process];
     let mut last = process;
     while let Some(parent) = parent(&Root::system(), last).filter(|parent| family.contains(parent)) {
-        // A number that passed on while we looked could close a circle.
+        // A number that passed on during the look could close a circle.
         if line.contains(&parent) {
             break;
         }
@@ -246,8 +250,8 @@ pub(crate) fn ancestry(process: u32, family: &BTreeSet<u32>) -> Vec<u32> {
     line
 }
 
-/// What a thread that reads `reads` would read without us, if it has that from a thread that is `held`: one of its own
-/// process, else of its parent and so on.
+/// The CPUs without us of a thread that reads `reads`, if it has them from a thread that is `held`:
+/// one of its own process, else of its parent and so on.
 pub(crate) fn inherited(
     root: &Root,
     held: &BTreeMap<String, Held>,

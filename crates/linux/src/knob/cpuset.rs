@@ -1,4 +1,4 @@
-//! A cpuset's CPUs, and what makes it be there: a folder of version 1, the controller of version 2.
+//! A cpuset's CPUs, and its existence: a folder of version 1, the controller of version 2.
 
 use super::file::FileKnob;
 use crate::root::{FileError, overwrite};
@@ -8,19 +8,20 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// What a folder reads that is there.
+/// The text of an existing folder.
 pub(crate) const PRESENT: &str = "present";
-/// What a folder reads that is not there.
+/// The text of a missing folder.
 const ABSENT: &str = "absent";
-/// What a `cgroup.subtree_control` reads that enables the controller; without, it reads as nothing.
+/// The text of a `cgroup.subtree_control` that enables the controller; without, it is empty.
 pub(crate) const CPUSET: &str = "cpuset";
 
-/// What is in force in a cgroup of version 2.
+/// The CPUs in force in a cgroup of version 2.
 const EFFECTIVE: &str = "cpuset.cpus.effective";
 
-/// Processes that begin while others are moved away: after so many rounds the folder stays, and is reported.
+/// Processes that begin while others are moved away: after this many rounds the folder stays, and
+/// is reported.
 const ROUNDS_MAX: usize = 100;
-/// Between two rounds: one that is just ending counts until it is gone.
+/// The pause between two rounds: a process that is just ending counts until it is gone.
 const PAUSE: Duration = Duration::from_micros(200);
 
 /// A `cpuset.cpus`.
@@ -36,9 +37,9 @@ impl CpusKnob {
         Self { file: FileKnob::new(path), folder }
     }
 
-    /// Version 2 lets nobody empty the CPUs of a cgroup that has processes (ENOSPC), though they may well begin empty.
-    /// What comes nearest is all CPUs of the cgroup above; and if the controller there is ours, disabling it empties
-    /// them after all.
+    /// In version 2 the CPUs of a cgroup that has processes cannot be emptied (ENOSPC), though they
+    /// may well begin empty. The nearest text is all CPUs of the cgroup above; and if the
+    /// controller there is ours, disabling it empties them after all.
     pub(super) fn give_back(&mut self, before: &str) -> Result<String, FileError> {
         match self.file.write(before) {
             Err(FileError::Unwritable { cause, .. })
@@ -68,7 +69,8 @@ impl FolderKnob {
         if self.path.is_dir() { PRESENT } else { ABSENT }.to_owned()
     }
 
-    /// Makes the folder; or moves whoever is in it to the one above, where they came from, and removes it.
+    /// Makes the folder; or moves its processes to the one above, where they came from, and removes
+    /// it.
     pub(super) fn write(&self, value: &str) -> Result<(), FileError> {
         #[expect(clippy::disallowed_methods, reason = "a cgroup, in the kernel's own file system")]
         let result = if value == PRESENT { fs::create_dir(&self.path) } else { self.dissolve() };
@@ -100,7 +102,7 @@ impl FolderKnob {
     }
 }
 
-/// Whether the children of a cgroup of version 2 have the controller.
+/// The controller for the children of a cgroup of version 2, enabled or not.
 #[derive(Debug)]
 pub(super) struct ControllerKnob {
     path: PathBuf,
@@ -111,8 +113,8 @@ impl ControllerKnob {
         Self { path }
     }
 
-    /// Reads as somebody else's, and so is left alone, once a child has CPUs of its own, fewer than there are here:
-    /// without the controller it would lose them.
+    /// Reads as another program's, and so is left alone, once a child has CPUs of its own, fewer
+    /// than there are here: without the controller it would lose them.
     pub(super) fn read(&self) -> Result<String, FileError> {
         let text =
             fs::read_to_string(&self.path).map_err(|cause| FileError::unreadable(&self.path, cause))?;

@@ -18,18 +18,20 @@ impl FileKnob {
         Self { path, file: None }
     }
 
-    /// What it reads now, without the line feed.
+    /// The present text, without the line feed.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
-        // Opened for reading alone if writing is not allowed, so that a refusal can still show what is in force.
+        // Opened for reading alone if writing is not allowed, so that a refusal can still show the
+        // text in force.
         self.with_file(text_of).map_err(|cause| FileError::unreadable(&self.path, cause))
     }
 
-    /// Writes `value` and returns what the file reads then.
+    /// Writes `value` and returns the file's text then.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let line = format!("{value}\n");
         let result = self.with_file(|file| {
             file.write_all_at(line.as_bytes(), 0)?;
-            // Only a plain file has a longer earlier text to cut off; the kernel ignores this for its own.
+            // Only a plain file has a longer earlier text to cut off; the kernel ignores this for
+            // its own.
             let _ = file.set_len(line.len() as u64);
             Ok(())
         });
@@ -37,7 +39,8 @@ impl FileKnob {
         self.read()
     }
 
-    /// Runs `act` on the open file. A descriptor dies with its CPU (ENODEV after a hotplug): then once more on a new one.
+    /// Runs `act` on the open file. A descriptor dies with its CPU (ENODEV after a hotplug): then
+    /// once more on a new one.
     fn with_file<T>(&mut self, act: impl Fn(&File) -> io::Result<T>) -> io::Result<T> {
         if let Some(file) = &self.file {
             match act(file) {
@@ -48,7 +51,8 @@ impl FileKnob {
         let file = match OpenOptions::new().read(true).write(true).open(&self.path) {
             Err(cause) if is_forbidden(&cause) => {
                 return File::open(&self.path).and_then(|file| act(&file)).map_err(|second| {
-                    // A descriptor for reading answers a write with EBADF; the reason is the refused opening.
+                    // A descriptor for reading answers a write with EBADF; the reason is the
+                    // refused opening.
                     if second.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) {
                         cause
                     } else {

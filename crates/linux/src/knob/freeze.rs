@@ -1,4 +1,4 @@
-//! Whether a control group of version 1, or a process where there is no freezer, stands still.
+//! The frozen state of a control group of version 1, or of a process where there is no freezer.
 
 use crate::processes::threads::{self, is_gone};
 use crate::root::{FileError, overwrite};
@@ -7,19 +7,19 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// What `freezer.state` is set to, and back to.
+/// The two texts of `freezer.state`.
 pub(crate) const FROZEN: &str = "FROZEN";
 const THAWED: &str = "THAWED";
 
-/// What a process that a signal stopped reads, and one that it did not.
+/// The texts of a process: stopped by a signal, or not.
 pub(crate) const STOPPED: &str = "stopped";
 const RUNNING: &str = "running";
 
-/// How the path of a process begins in a journal.
+/// The beginning of a process's path in a journal.
 const PREFIX: &str = "stopped/";
 
-/// `freezer.state` of version 1. Its text is what is in force, also by groups above, and is `FREEZING` for a while; what the group itself
-/// was told stands beside it in `freezer.self_freezing`.
+/// `freezer.state` of version 1. Its text is the state in force, also by groups above, and is
+/// `FREEZING` for a while; the group's own request stands beside it in `freezer.self_freezing`.
 #[derive(Debug)]
 pub(super) struct StateKnob {
     path: PathBuf,
@@ -75,7 +75,8 @@ impl StopName {
     }
 
     pub(crate) fn from_path(path: &str) -> Option<Self> {
-        // Not the integers' own parsing alone: it takes a plus sign, and a path has one spelling.
+        // The integer parser alone is not enough: it takes a plus sign, and a path has one
+        // spelling.
         let is_plain = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
         let (process, began) = path.strip_prefix(PREFIX)?.split_once(':')?;
         Some(Self {
@@ -85,7 +86,8 @@ impl StopName {
     }
 }
 
-/// Whether a signal stopped a process. A stop takes effect a little after it was sent, so what was sent counts.
+/// True if a signal stopped a process. A stop takes effect a little after it was sent, so a sent
+/// one counts.
 #[derive(Debug)]
 pub(super) struct StopKnob {
     name: StopName,
@@ -137,15 +139,15 @@ pub(crate) fn is_stopped(process: u32) -> io::Result<bool> {
     Ok(matches!(state(process)?, Some('T' | 't')))
 }
 
-/// True for one that does nothing more by itself: it is stopped, or has ended and nobody has taken notice yet.
+/// True for a process that does nothing more by itself: it is stopped, or a zombie.
 pub(crate) fn stands_still(process: u32) -> io::Result<bool> {
     Ok(matches!(state(process)?, Some('T' | 't' | 'Z' | 'X')))
 }
 
-/// True for one that was told to stop and neither stands nor has that before it any more: somebody let it go on, for `SIGCONT` takes
-/// back a stop that is pending (`prepare_signal`).
+/// True for a process that was told to stop and neither stands nor has the stop pending any more:
+/// another program let it go on, for `SIGCONT` takes back a pending stop (`prepare_signal`).
 pub(crate) fn is_let_go(process: u32) -> io::Result<bool> {
-    // First what is pending: taken up in between, it stands.
+    // The pending signals first: a stop taken up in between makes it stand.
     let text = fs::read_to_string(format!("/proc/{process}/status"))?;
     let pending = text.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
     let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);

@@ -1,13 +1,14 @@
-//! A clock domain's bounds and its governor.
+//! A frequency domain's bounds and its governor.
 //!
-//! **Bounds** are requests: since Linux 5.4 a write to `scaling_max_freq` is one vote among those of the firmware, the
-//! thermal driver and others, and what the file reads is the outcome, worked out a moment later by another thread of the
-//! kernel. So a write is followed by looking again, for up to 50 ms; after that what it reads is what came of it. (What the
-//! user's own vote was before ours cannot be read. Where somebody else's is stricter just then, theirs is what is put back.)
+//! **Bounds** are requests: since Linux 5.4 a write to `scaling_max_freq` is one vote among those
+//! of the firmware, the thermal driver and others. The file shows the outcome, which another thread
+//! of the kernel works out a moment later. So a write is followed by polling for up to 50 ms; the
+//! text after that is the outcome. (The user's own vote before ours cannot be read. Where another
+//! vote is stricter just then, its outcome is put back.)
 //!
-//! **A governor** takes its settings with it when it is replaced: on most drivers they are its alone and begin anew with
-//! their defaults. So the text of this knob is the governor's name and all its settings, `schedutil rate_limit_us=2000`, and
-//! writing such a text sets them again.
+//! **A governor** takes its settings with it when it is replaced: on most drivers they are its
+//! alone and begin anew with their defaults. So the text of this knob is the governor's name and
+//! all its settings, `schedutil rate_limit_us=2000`, and writing such a text sets them again.
 
 use super::file::FileKnob;
 use crate::cpufreq::FOLDER;
@@ -15,7 +16,7 @@ use crate::root::{FileError, Root};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// So long the kernel may take to bring a bound up to date.
+/// The kernel's time to bring a bound up to date.
 const DEFERRED_MAX: Duration = Duration::from_millis(50);
 
 /// Between two looks.
@@ -33,15 +34,15 @@ impl BoundKnob {
         self.0.read()
     }
 
-    /// Writes `value` and returns what it reads when the kernel has had its time.
+    /// Writes `value` and returns the text after the kernel has had its time.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let first = self.0.write(value)?;
         settled(first, value, || self.0.read())
     }
 }
 
-/// Looks until `value` is read or the time is over; what it reads then. The last look begins after that time, so whoever is held up
-/// between two looks does not take what was for what is.
+/// Polls until `value` is read or the time is over; returns the last text. The last look begins
+/// after that time, so a delay between two looks never returns an old text.
 fn settled(
     mut reads: String,
     value: &str,
@@ -105,7 +106,8 @@ impl GovernorKnob {
         self.read()
     }
 
-    /// The folder of a governor's settings: its domain's own, or that of all domains; which, the driver decides.
+    /// The folder of a governor's settings: its domain's own, or that of all domains; the driver
+    /// decides.
     fn settings_of(&self, governor: &str) -> Option<String> {
         let is_name = !governor.is_empty() && governor.bytes().all(|byte| byte.is_ascii_alphanumeric());
         let candidates = [format!("{}/{governor}", self.policy), format!("{FOLDER}/{governor}")];
@@ -164,7 +166,7 @@ mod tests {
         let before = knob.read().unwrap();
         assert_eq!(before, "schedutil rate_limit_us=2000");
         assert_eq!(knob.write("userspace").unwrap(), "userspace");
-        // The kernel's default, when it is made anew.
+        // The kernel's default, when the governor begins anew.
         machine.write(&format!("{POLICY}/schedutil/rate_limit_us"), "10000\n");
         assert_eq!(knob.write(&before).unwrap(), before);
         assert_eq!(machine.read(&format!("{POLICY}/schedutil/rate_limit_us")), "2000");

@@ -1,14 +1,17 @@
-//! Which receive queues a network card spreads its packets over (RSS): its indirection table.
+//! The receive queues over which a network card spreads its packets (RSS): its indirection table.
 //!
-//! The card hashes each packet's addresses and looks the hash's low bits up in a table of some 128 entries, each the number of a
-//! queue. A queue that no entry names gets no packets, so its interrupt is silent: the only way to keep a CPU out of a card's work
-//! where the driver keeps the interrupts' affinity.
+//! The card hashes each packet's addresses and looks the hash's low bits up in a table of some 128
+//! entries, each the number of a queue. A queue that no entry names gets no packets, so its
+//! interrupt is silent: the only way to keep a CPU out of a card's work where the driver keeps the
+//! interrupts' affinity.
 //!
-//! The kernel has no file for it, but `ioctl(SIOCETHTOOL)` on any socket (`net/ethtool/ioctl.c`: `ETHTOOL_GRXFHINDIR`,
-//! `ETHTOOL_SRXFHINDIR`). As this knob's text the table is its entries with commas between. A table that was never set spreads entry
-//! `i` to queue `i mod rings` and follows when the card gets more queues; one that was set does not, and the kernel then refuses to
-//! take queues away that it names. It tells nobody which of the two there is. So a table that reads as the kernel's own is put back
-//! by having the kernel make it anew (a table of no entries), and then follows again.
+//! The kernel has no file for it, but `ioctl(SIOCETHTOOL)` on any socket (`net/ethtool/ioctl.c`:
+//! `ETHTOOL_GRXFHINDIR`, `ETHTOOL_SRXFHINDIR`). As this knob's text the table is its entries with
+//! commas between. A table that was never set spreads entry `i` to queue `i mod rings` and follows
+//! when the card gets more queues. One that was set does not, and the kernel then refuses to take
+//! queues away that it names. The kernel does not show which of the two a table is. So for a table
+//! that reads as the kernel's own, the kernel is asked to make it anew (a table of no entries), and
+//! then it follows again.
 //!
 //! On a made-up machine the table is a file, `ethtool/DEVICE/indirection`.
 
@@ -21,15 +24,15 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-/// How the journal calls the table of a network device.
+/// The journal's name for the table of a network device.
 pub(crate) fn indirection_of(device: &str) -> String {
     format!("ethtool/{device}/indirection")
 }
 
-/// Whose table `path` names.
+/// The device whose table `path` names.
 pub(super) fn device_in(path: &str) -> Option<&str> {
     let device = path.strip_prefix("ethtool/")?.strip_suffix("/indirection")?;
-    // What the kernel takes as a name (`dev_valid_name`).
+    // A valid device name for the kernel (`dev_valid_name`).
     let is_name = !device.is_empty()
         && device.len() < NAME_MAX
         && !matches!(device, "." | "..")
@@ -50,7 +53,7 @@ pub(crate) fn table_of(entries: &[u32]) -> String {
 #[derive(Debug)]
 pub(super) struct IndirectionKnob {
     device: String,
-    /// What an error names: `/sys/class/net/DEVICE`, or the file of a made-up machine.
+    /// The object that an error names: `/sys/class/net/DEVICE`, or the file of a made-up machine.
     path: PathBuf,
     is_real: bool,
 }
@@ -84,7 +87,7 @@ impl IndirectionKnob {
         write().map_err(|cause| FileError::unwritable(&self.path, value, cause))
     }
 
-    /// Has the kernel make its own table anew, if that is what `before` was.
+    /// Has the kernel make its own table anew, if `before` was that.
     pub(super) fn free(&self, before: &str) -> Result<(), FileError> {
         let free = || {
             if self.is_real
@@ -111,7 +114,7 @@ const SET_TABLE: u32 = 0x39;
 /// Of a device's name, its end included (`IFNAMSIZ`).
 const NAME_MAX: usize = 16;
 
-/// More entries than any card has; what a driver says beyond is not believed.
+/// More entries than any card has; a driver's larger number is not believed.
 const ENTRIES_MAX: u32 = 1 << 16;
 
 /// `struct ifreq` with a pointer: 16 bytes of name and a union of 24.
@@ -125,7 +128,8 @@ struct Request {
 /// `SIOCETHTOOL`.
 struct Ethtool(Request);
 
-// SAFETY: the opcode takes a pointer to a `struct ifreq` and writes at most into it and where its data points, which `ask` keeps alive.
+// SAFETY: the opcode takes a pointer to a `struct ifreq` and writes at most into it and where its
+// data points, which `ask` keeps alive.
 unsafe impl Ioctl for Ethtool {
     type Output = ();
     const IS_MUTATING: bool = true;
@@ -152,7 +156,7 @@ unsafe fn ask(device: &str, words: &mut [u32]) -> io::Result<()> {
     let bytes = device.as_bytes();
     name.get_mut(..bytes.len()).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(bytes);
     let request = Request { name, data: words.as_mut_ptr().cast(), rest: [0; 16] };
-    // Any socket does; this one reaches nobody.
+    // Any socket does; this one connects to nothing.
     let socket = UnixDatagram::unbound()?;
     // SAFETY: `words` outlives the call and is long enough, by this function's own contract.
     let asked = unsafe { ioctl(&socket, Ethtool(request)) };
@@ -164,7 +168,7 @@ unsafe fn ask(device: &str, words: &mut [u32]) -> io::Result<()> {
 
 fn entries(device: &str) -> io::Result<Vec<u32>> {
     let mut head = [GET_TABLE, 0];
-    // SAFETY: a table of no entries is two words; the kernel answers with how many there are.
+    // SAFETY: a table of no entries is two words; the kernel answers with the number of entries.
     unsafe { ask(device, &mut head)? };
     let length = head[1];
     if length == 0 || length > ENTRIES_MAX {
@@ -172,7 +176,8 @@ fn entries(device: &str) -> io::Result<Vec<u32>> {
     }
     let mut words = vec![0; 2 + length as usize];
     words[..2].copy_from_slice(&[GET_TABLE, length]);
-    // SAFETY: two words and as many entries as the second says; the kernel refuses where it has another number of them.
+    // SAFETY: two words and as many entries as the second says; the kernel refuses where it has
+    // another number of them.
     unsafe { ask(device, &mut words)? };
     Ok(words.split_off(2))
 }
@@ -186,12 +191,12 @@ fn set(device: &str, entries: &[u32]) -> io::Result<()> {
     unsafe { ask(device, &mut words) }
 }
 
-/// Among how many receive rings the device spreads.
+/// The number of receive rings over which the device spreads.
 fn rings(device: &str) -> io::Result<u32> {
     // `struct ethtool_rxnfc` is 192 bytes; the number comes in its `data`, the third word.
     let mut words = [0; 64];
     words[0] = GET_RINGS;
-    // SAFETY: longer than the kernel's structure, whatever union is used of it.
+    // SAFETY: longer than the kernel's structure with any of its unions.
     unsafe { ask(device, &mut words)? };
     Ok(words[2])
 }

@@ -1,18 +1,20 @@
-//! A mask of CPUs in a file: where the kernel puts work of its own, and interrupts.
+//! A mask of CPUs in a file: the places of the kernel's own work, and of interrupts.
 //!
-//! Files of `/proc` are written from their beginning and in one piece; the kernel refuses a position (ESPIPE), so that each
-//! writing opens the file anew.
+//! Files of `/proc` are written from their beginning and in one piece; the kernel refuses a
+//! position (ESPIPE), so each write opens the file anew.
 
 use crate::root::{FileError, overwrite};
 use machine::{CpuId, CpuList};
 use std::fs;
 use std::path::PathBuf;
 
-/// Whose work the kernel puts where, beside the services: unbound work queues, and interrupts that are requested from now on.
+/// The masks that are set besides the services: unbound work queues, and interrupts that are
+/// requested from now on.
 pub(crate) const MASKS: [&str; 2] =
     ["sys/devices/virtual/workqueue/cpumask", "proc/irq/default_smp_affinity"];
 
-/// True for a file with a mask that we may write: those, an interrupt's own, and that of a network queue's work (RPS).
+/// True for a file with a mask that we may write: those, an interrupt's own, and that of a network
+/// queue's work (RPS).
 pub(super) fn is_mask_file(path: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = path.split('/').collect();

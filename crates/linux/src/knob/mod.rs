@@ -1,5 +1,5 @@
-//! What Roost changes on a machine, each as a text that can be read and written: so one journal writes down all of it,
-//! and one way of putting back serves all of it.
+//! The settings that Roost changes on a machine, each as a text that can be read and written. So
+//! one journal records all of them, and one way of putting back serves all of them.
 //!
 //! | path below the root, as the journal records it | reads |
 //! |---|---|
@@ -7,27 +7,29 @@
 //! | `sys/devices/system/cpu/cpuN/cpuidle/stateN/disable` | the file |
 //! | `sys/module/haltpoll/parameters/guest_halt_poll_ns`, `..._grow`, `..._grow_start` | the file |
 //! | `sys/devices/system/cpu/cpuN/online` | the file: 0 or 1 |
-//! | `sys/devices/system/cpu/cpufreq/policyN/scaling_setspeed` | the file; `<unsupported>` under another governor than `userspace` |
-//! | `.../scaling_min_freq`, `.../scaling_max_freq` | the file, which the kernel brings up to date a little after a write |
+//! | `sys/devices/system/cpu/cpufreq/policyN/scaling_setspeed` | the file |
+//! | `.../scaling_min_freq`, `.../scaling_max_freq` | the file, brought up to date a little after a write |
 //! | `.../scaling_governor` | who sets the clock, and that governor's settings, which go with it |
 //! | `.../energy_performance_preference` | the file; a number may read back as a name |
 //! | `msr/cpuN/clock_modulation` | five bits of a register of CPU N, through `dev/cpu/N/msr` |
-//! | `sys/class/powercap/intel-rapl:N/constraint_0_power_limit_uw`, `.../enabled` | the file; the kernel rounds a limit to its unit |
+//! | `sys/class/powercap/intel-rapl:N/constraint_0_power_limit_uw`, `.../enabled` | the file |
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
-//! | `sys/fs/cgroup/.../cgroup.freeze` | the file: 0 or 1; what the groups above say is not in it |
-//! | `sys/fs/cgroup/.../freezer.state` | `FROZEN` or `THAWED` by that group's own wish (`freezer.self_freezing`), version 1 |
+//! | `sys/fs/cgroup/.../cgroup.freeze` | the file: 0 or 1; without the groups above |
+//! | `sys/fs/cgroup/.../freezer.state` | `FROZEN` or `THAWED`: the group's own request |
 //! | `stopped/PROCESS:BEGAN` | `stopped` or `running`: whether that process was stopped by a signal |
-//! | `sys/devices/virtual/workqueue/cpumask`, `proc/irq/default_smp_affinity` | the file: a mask in hexadecimal |
+//! | `sys/devices/virtual/workqueue/cpumask`, `proc/irq/default_smp_affinity` | a hexadecimal mask |
 //! | `proc/irq/N/smp_affinity`, `sys/class/net/DEVICE/queues/rx-N/rps_cpus` | the same |
 //! | `ethtool/DEVICE/indirection` | over which receive queues a network card spreads packets, entry by entry |
 //! | `affinity/PROCESS:BEGAN/THREAD:BEGAN` | the CPUs on which that thread may run |
 //! | `unit/NAME/AllowedCPUs` | that property of a systemd unit; nothing if it is unset |
 //! | `unit/NAME/AllowedCPUs-drop-in` | the list in the file below `/run` in which systemd keeps it; `absent` |
 //!
-//! What always holds: nothing but these is ever written through a journal, whatever the journal says, for
-//! `roost restore` runs as root; and a thread or cgroup that is gone is [`FileError::Missing`].
+//! Invariants:
+//! - Only knobs are ever written through a journal, whatever the journal says, for `roost restore`
+//!   runs as root.
+//! - A thread or cgroup that is gone is [`FileError::Missing`].
 
 mod cpuset;
 mod file;
@@ -64,13 +66,13 @@ pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
 pub(crate) use power::{UNIT_UW, same_power};
 pub(crate) use unit::{NO_DROP_IN, drop_in_of, is_unit, path_of};
 
-/// Where control groups are mounted, in every distribution. Elsewhere we change none.
+/// Where control groups are mounted, in every distribution. We change none elsewhere.
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
 
-/// The hints to hardware that chooses its clock by itself, the fastest first.
+/// The hints to hardware that chooses its frequency by itself, the fastest first.
 const PREFERENCES: [&str; 4] = ["performance", "balance_performance", "balance_power", "power"];
 
-/// One thing that can be read and written.
+/// One setting that can be read and written.
 #[derive(Debug)]
 pub(crate) struct Knob {
     root: Root,
@@ -79,7 +81,7 @@ pub(crate) struct Knob {
 
 #[derive(Debug)]
 enum Kind {
-    /// Whether a CPU is there.
+    /// A CPU's presence: online or offline.
     Switch(FileKnob),
     File(FileKnob),
     Preference(FileKnob),
@@ -100,7 +102,7 @@ enum Kind {
 }
 
 impl Knob {
-    /// What `path` names; `None` if that is nothing that Roost changes.
+    /// The knob that `path` names; `None` if Roost changes no such object.
     pub(crate) fn at(root: &Root, path: &str) -> Option<Self> {
         let kind = if let Some(name) = ThreadName::from_path(path) {
             Kind::Thread(ThreadKnob::new(name))
@@ -149,7 +151,6 @@ impl Knob {
         Some(Self { root: root.clone(), kind })
     }
 
-    /// What it reads now.
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         match &mut self.kind {
             Kind::Switch(knob) | Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.read(),
@@ -169,8 +170,8 @@ impl Knob {
         }
     }
 
-    /// Writes `value` and returns what it reads then: `value` itself where the difference is only CPUs that are
-    /// offline.
+    /// Writes `value` and returns the text read then: `value` itself where the difference is only
+    /// CPUs that are offline.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let reads = match &mut self.kind {
             Kind::Switch(knob) | Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => {
@@ -193,8 +194,8 @@ impl Knob {
         Ok(if self.same(value, &reads) { value.to_owned() } else { reads })
     }
 
-    /// Writes what was there before us, and returns what it reads then: where the kernel refuses just that, what comes
-    /// nearest.
+    /// Writes the text from before us, and returns the text read then: the nearest one where the
+    /// kernel refuses it.
     pub(crate) fn give_back(&mut self, before: &str) -> Result<String, FileError> {
         match &mut self.kind {
             Kind::Cpus(knob) => return knob.give_back(before),
@@ -226,7 +227,7 @@ impl Knob {
         self.write(before)
     }
 
-    /// True if what it `reads` is what `text` asks for. The kernel leaves out CPUs that are offline.
+    /// True if the text `reads` satisfies `text`. The kernel leaves out CPUs that are offline.
     pub(crate) fn same(&self, text: &str, reads: &str) -> bool {
         match self.kind {
             Kind::Thread(_) | Kind::Cpus(_) | Kind::Unit(_) | Kind::DropIn(_) => {
@@ -238,14 +239,14 @@ impl Knob {
         }
     }
 
-    /// True if the kernel may take up a write later than it reads back, so that what was written counts as ours even where
-    /// it was never seen.
+    /// True if the kernel may take up a write later than it reads back, so a written text counts as
+    /// ours even if it was never read.
     pub(crate) fn is_deferred(&self) -> bool {
         matches!(self.kind, Kind::Bound(_) | Kind::Stop(_))
     }
 
-    /// What else it may read once `value` is written: a driver calls a number by its name where it has one, and which name
-    /// that is depends on the processor.
+    /// The other texts that `value` may read as: a driver calls a number by its name where it has
+    /// one, and the name depends on the processor.
     pub(crate) fn other_words(&self, value: &str) -> &'static [&'static str] {
         match self.kind {
             Kind::Preference(_) if value.parse::<u8>().is_ok() => &PREFERENCES,
@@ -253,8 +254,8 @@ impl Knob {
         }
     }
 
-    /// In which order things are put back: CPUs that are away, a cpuset's CPUs while it is there, then what makes it be there,
-    /// from the leaves up, and threads when nothing narrows them any more.
+    /// The order of putting back: CPUs that are away, the CPUs of an existing cpuset, then the
+    /// cpuset's existence, from the leaves up, and threads when nothing narrows them any more.
     pub(crate) fn turn(&self) -> u8 {
         match self.kind {
             Kind::Switch(_) => 0,
@@ -276,14 +277,14 @@ impl Knob {
         }
     }
 
-    /// Of those that lie in each other the innermost comes first, but for CPUs: what a cpuset of version 1 gets back, the one
-    /// above must have.
+    /// Of nested ones the innermost comes first, except for CPUs: the one above must have the CPUs
+    /// that a cpuset of version 1 gets back.
     pub(crate) fn is_undone_from_inside(&self) -> bool {
         !matches!(self.kind, Kind::Cpus(_))
     }
 }
 
-/// True if the lists are the same, or are but for CPUs that are offline.
+/// True if the lists are the same, apart from CPUs that are offline.
 pub(crate) fn same_cpus(root: &Root, text: &str, reads: &str) -> bool {
     if text == reads {
         return true;
@@ -292,7 +293,7 @@ pub(crate) fn same_cpus(root: &Root, text: &str, reads: &str) -> bool {
     asked == reads || online_cpus(root).is_ok_and(|online| asked.0.intersection(&online.0).eq(reads.0.iter()))
 }
 
-/// What `path` names, for people.
+/// The name of the object at `path`, for people.
 pub(crate) fn called(path: &str) -> String {
     if let Some(name) = ThreadName::from_path(path) {
         return format!("CPUs of thread {} of process {}", name.thread, name.process);
@@ -316,7 +317,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The file that says whether a CPU is online.
+/// The file that takes a CPU offline and online.
 pub(crate) fn switch_of(cpu: CpuId) -> String {
     format!("{}/online", cpu_folder(cpu))
 }
@@ -338,7 +339,7 @@ fn is_idle_file(path: &str) -> bool {
     }
 }
 
-/// The last part of the path of a clock domain's file.
+/// The last part of the path of a frequency domain's file.
 fn frequency_file(path: &str) -> Option<&str> {
     let (policy, file) =
         path.strip_prefix(crate::cpufreq::FOLDER)?.strip_prefix("/policy")?.split_once('/')?;

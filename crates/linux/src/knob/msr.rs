@@ -1,10 +1,13 @@
-//! A core's duty cycle: `IA32_CLOCK_MODULATION`, a model-specific register (MSR) of Intel's processors.
+//! A core's duty cycle: `IA32_CLOCK_MODULATION`, a model-specific register (MSR) of Intel's
+//! processors.
 //!
-//! Registers of CPU N are read and written through `/dev/cpu/N/msr` (module `msr`) at the offset of their number, eight bytes at a
-//! time, by interrupting that CPU: which wakes it. The first write by anybody taints the kernel until it is booted again.
+//! Registers of CPU N are read and written through `/dev/cpu/N/msr` (module `msr`) at the offset of
+//! their number, eight bytes at a time, by interrupting that CPU, which wakes it. The first write
+//! by any program taints the kernel until the next boot.
 //!
-//! The text of this knob is the register's low five bits in hexadecimal, `0x1a`: bit 4 switches the modulation on, the others say
-//! for which part of the time the clock runs. No other bit is ever changed, whatever a journal says.
+//! The text of this knob is the register's low five bits in hexadecimal, `0x1a`: bit 4 switches the
+//! modulation on, the others hold the part of the time that the clock runs. No other bit is ever
+//! changed, whatever a journal says.
 
 use crate::root::FileError;
 use std::fs::{File, OpenOptions};
@@ -15,22 +18,22 @@ use std::path::PathBuf;
 /// `IA32_CLOCK_MODULATION`.
 const REGISTER: u64 = 0x19A;
 
-/// What of it is ours to change.
+/// The bits that are ours to change.
 const FIELD: u64 = 0x1f;
 
-/// How the journal calls the duty cycle of a CPU.
+/// The journal's name for the duty cycle of a CPU.
 pub(crate) fn duty_cycle_of(cpu: u16) -> String {
     format!("msr/cpu{cpu}/{NAME}")
 }
 
-/// Which CPU's duty cycle `path` names.
+/// The CPU whose duty cycle `path` names.
 pub(super) fn cpu_in(path: &str) -> Option<u16> {
     let cpu = path.strip_prefix("msr/cpu")?.strip_suffix(NAME)?.strip_suffix('/')?;
     // As `duty_cycle_of` writes it, and in no other way.
     cpu.parse().ok().filter(|&number: &u16| number.to_string() == cpu)
 }
 
-/// Where the registers of a CPU are, below the root.
+/// The file with the registers of a CPU, below the root.
 pub(crate) fn registers_of(cpu: u16) -> String {
     format!("dev/cpu/{cpu}/msr")
 }
@@ -77,7 +80,8 @@ fn register(file: &File) -> io::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// A CPU that is offline has the device still, and it cannot be opened (ENXIO): as if it were gone.
+/// A CPU that is offline has the device still, and it cannot be opened (ENXIO): the register counts
+/// as gone.
 fn known(cause: io::Error) -> io::Error {
     if cause.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) {
         io::ErrorKind::NotFound.into()

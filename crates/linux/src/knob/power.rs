@@ -1,7 +1,8 @@
-//! A socket's power limit, in microwatts. The kernel keeps it in the hardware's own unit, an eighth of a watt on most, and reads
-//! back what is left of it: so two limits that are less than a unit apart are one.
+//! A socket's power limit, in microwatts. The kernel keeps it in the hardware's own unit, an eighth
+//! of a watt on most, and reads the rounded value back: so two limits that are less than a unit
+//! apart are one.
 
-/// The hardware's unit: what is written in multiples of it reads back as it was.
+/// The hardware's unit: a multiple of it reads back unchanged.
 pub(crate) const UNIT_UW: u64 = 125_000;
 
 /// True if the hardware makes one limit of both.

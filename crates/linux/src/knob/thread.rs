@@ -16,8 +16,8 @@ impl ThreadKnob {
         Self { name }
     }
 
-    /// Where it may run, if the number is still this thread's. In the microseconds between this and a write the
-    /// number could pass on, as with every tool that names threads by number.
+    /// The CPUs where it may run, if the number is still this thread's. In the microseconds between
+    /// this and a write the number could pass on, as with every tool that names threads by number.
     pub(super) fn read(&self) -> Result<String, FileError> {
         let unreadable = |cause: io::Error| match is_gone(&cause) {
             true => FileError::Missing { path: self.path() },
@@ -29,7 +29,8 @@ impl ThreadKnob {
         Ok(threads::cpus(self.name.thread).map_err(unreadable)?.to_string())
     }
 
-    /// Returns where it may run then. Whose number it is was looked at when it was last read, just before.
+    /// Returns the CPUs where it may run then. The number's owner was checked at the last read,
+    /// just before.
     pub(super) fn write(&self, value: &str) -> Result<String, FileError> {
         let cpus: CpuList = value.parse().map_err(|_| FileError::Nonsense {
             path: self.path(),

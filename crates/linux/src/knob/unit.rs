@@ -1,15 +1,16 @@
 //! `AllowedCPUs=` of a systemd unit, as a runtime property.
 //!
-//! Where systemd owns the tree of cgroups it also rewrites it, so it is asked instead: `systemctl set-property --runtime
-//! UNIT AllowedCPUs=LIST`. Nothing but the runtime copy below `/run` is changed. An unset property reads as nothing,
-//! and setting it to nothing unsets it.
+//! Where systemd owns the tree of cgroups it also rewrites it, so the change goes through systemd:
+//! `systemctl set-property --runtime UNIT AllowedCPUs=LIST`. Only the runtime copy below `/run` is
+//! changed. An unset property reads as an empty text, and setting it to that unsets it.
 //!
-//! systemd keeps what it was told in a drop-in below `/run/systemd/system.control`, also that it was told nothing; and what
-//! stands there overrides every drop-in of the administrator's in `/etc/systemd/system`. So that file is taken away again where
-//! there was none before: where a unit had no list, with its list; where it had one, from a file of its own or of the
-//! administrator's, as a thing of its own ([`DropInKnob`]), after systemd was given that list back.
+//! systemd keeps a given list in a drop-in below `/run/systemd/system.control`, an empty one too;
+//! and that file overrides every drop-in of the administrator's in `/etc/systemd/system`. So it is
+//! taken away again where there was none before. Where a unit had no list, it goes with the list.
+//! Where a unit had one, from a file of its own or of the administrator's, it is a knob of its own
+//! ([`DropInKnob`]), after systemd was given that list back.
 //!
-//! systemctl is waited for at most ten seconds. A systemd that does not answer must not stop who governs.
+//! systemctl gets at most ten seconds. A systemd that does not answer must not stop the daemon.
 
 use crate::root::{FileError, Root};
 use machine::CpuList;
@@ -19,12 +20,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How the path of a unit's property begins in a journal, and how it ends.
+/// The beginning and the end of the path of a unit's property in a journal.
 const UNIT: &str = "unit/";
 const PROPERTY: &str = "/AllowedCPUs";
 const DROP_IN: &str = "/AllowedCPUs-drop-in";
 
-/// What a drop-in reads that is not there.
+/// The text of a missing drop-in.
 pub(crate) const NO_DROP_IN: &str = "absent";
 
 /// How long systemctl may take.
@@ -35,7 +36,8 @@ pub(crate) fn path_of(unit: &str) -> String {
     format!("{UNIT}{unit}{PROPERTY}")
 }
 
-/// The unit in such a path. It becomes an argument of a command, so only what systemd allows in a name is one.
+/// The unit in such a path. It becomes an argument of a command, so only characters that systemd
+/// allows in a name pass.
 pub(super) fn name_in(path: &str) -> Option<&str> {
     let name = path.strip_prefix(UNIT)?.strip_suffix(PROPERTY)?;
     is_unit(name).then_some(name)
@@ -103,14 +105,16 @@ impl UnitKnob {
             .map_err(|cause| FileError::Unwritable { path: self.path(), value: value.to_owned(), cause })
     }
 
-    /// Gives it every CPU. Unsetting alone is not enough: systemd empties the `cpuset.cpus` of the unit's cgroup then,
-    /// which the kernel refuses while it has processes (systemd issue 43846), and they stay where they were.
+    /// Gives it every CPU. Unsetting alone is not enough: systemd empties the `cpuset.cpus` of the
+    /// unit's cgroup then, which the kernel refuses while it has processes (systemd issue 43846),
+    /// and they stay where they were.
     pub(super) fn free(&self, root: &Root) -> Result<(), FileError> {
         self.write(&root.text("sys/devices/system/cpu/possible")?)
     }
 
-    /// Takes away the drop-in that says "no list", which nobody but us has made where there was none before. systemd itself knows
-    /// no list by then; until its next `daemon-reload` it says that a file has changed.
+    /// Takes away the drop-in that says "no list", which must be ours where there was none before.
+    /// systemd itself knows no list by then; until its next `daemon-reload` it says that a file has
+    /// changed.
     pub(super) fn forget(&self) {
         let file = drop_in(&self.root, &self.name);
         let settles =
@@ -143,7 +147,7 @@ impl UnitKnob {
     }
 }
 
-/// The file in which systemd keeps the list that it was told for this boot.
+/// The file in which systemd keeps the given list for this boot.
 fn drop_in(root: &Root, unit: &str) -> PathBuf {
     root.path(&format!("run/systemd/system.control/{unit}.d/50-AllowedCPUs.conf"))
 }
@@ -155,8 +159,8 @@ fn remove(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// That file: it reads the list in it, or [`NO_DROP_IN`]. Nobody writes it but systemd; it can only be taken away, after which systemd
-/// keeps its list until it is told to read its files again.
+/// That file: its text is the list in it, or [`NO_DROP_IN`]. Only systemd writes it; we can only
+/// take it away, after which systemd keeps its list until it reads its files again.
 #[derive(Debug)]
 pub(super) struct DropInKnob(PathBuf);
 
@@ -190,7 +194,8 @@ impl DropInKnob {
     }
 }
 
-/// What a command prints, which must be short; it is killed if it takes longer than `patience`.
+/// A command's output, which must be short; the command is killed if it takes longer than
+/// `patience`.
 fn output_within(command: &mut Command, patience: Duration) -> io::Result<Output> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let began = Instant::now();
@@ -212,7 +217,7 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
-    /// Plays systemctl: keeps the property in a file, notes how it was called.
+    /// Plays systemctl: keeps the property in a file, notes its calls.
     fn machine(body: &str) -> FakeMachine {
         let machine = FakeMachine::intel_server(8);
         let folder = machine.path("").display().to_string();
@@ -271,7 +276,7 @@ esac"#;
         knob.give_back("").unwrap();
         assert!(!machine.path(&ours).exists() && machine.path(&other).exists());
 
-        // What somebody set since is theirs, and a folder with nothing in it goes too.
+        // A list that was set since stays, and an empty folder goes too.
         machine.write(&ours, "[Service]\nAllowedCPUs=1\n");
         UnitKnob::new(machine.root(), "shop.service").forget();
         assert!(machine.path(&ours).exists());

@@ -1,11 +1,13 @@
-//! The processor's own counts: how much work a CPU did for its cycles, and how long its core really was in which state.
+//! The processor's own counts: the work of a CPU for its cycles, and the real time of its core in
+//! each state.
 //!
-//! cpuidle says which state was *asked for*. Some processors count what was *entered* (`cstate_core`, at the rate of the
-//! time-stamp counter), which differs where the hardware demotes a request or a sibling thread keeps the core awake.
+//! cpuidle counts the state that was *requested*. Some processors count the one that was *entered*
+//! (`cstate_core`, at the rate of the time-stamp counter), which differs where the hardware demotes
+//! a request or a sibling thread keeps the core awake.
 //!
-//! What always holds:
+//! Invariants:
 //! - A counter that had to share its place with others is scaled to the whole time, as perf does.
-//! - What a machine does not count is an error with the reason when opened, and never a zero.
+//! - A counter that a machine lacks is an error with the reason when opened, and never a zero.
 
 use machine::{CpuId, CpuList, Ratio};
 use perf_event::events::{Dynamic, Event, Hardware};
@@ -13,16 +15,15 @@ use perf_event::{Builder, Counter, ReadFormat};
 use std::fmt;
 use std::fs;
 
-/// What one CPU did since counting began.
+/// One CPU's work since counting began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuWork {
-    /// Which.
     pub cpu: CpuId,
     /// Cycles in which it was not halted.
     pub cycles: u64,
     /// Instructions that were completed.
     pub instructions: u64,
-    /// Cycles in which nothing could go on because of memory or another unit at the far end; few processors tell.
+    /// Cycles that stalled on memory or another unit at the back end; few processors count them.
     pub stalled: Option<u64>,
 }
 
@@ -32,7 +33,7 @@ impl CpuWork {
         (self.cycles > 0).then(|| self.instructions as f64 / self.cycles as f64)
     }
 
-    /// Share of its cycles that it was stalled.
+    /// The share of its cycles that it was stalled.
     pub fn stall_ratio(&self) -> Option<Ratio> {
         let stalled = self.stalled?;
         (self.cycles > 0).then(|| Ratio::new(stalled as f64 / self.cycles as f64))
@@ -63,8 +64,8 @@ impl WorkCounters {
         opened.map(Self).map_err(|error| format!("no cycles and instructions: {error}"))
     }
 
-    /// Counts one CPU anew, from zero: while it was offline its counters were taken from it, and they stand still since. Where that
-    /// is refused they go on standing still.
+    /// Counts one CPU anew, from zero: while it was offline it lost its counters, and they stand
+    /// still since. Where the kernel refuses, they go on standing still.
     pub fn open_again(&mut self, cpu: CpuId) {
         let known = self.0.iter_mut().find(|(known, ..)| *known == cpu);
         if let (Some(known), Ok(opened)) = (known, of_cpu(cpu)) {
@@ -72,13 +73,13 @@ impl WorkCounters {
         }
     }
 
-    /// What every CPU did since. CPUs whose counters cannot be read are left out.
+    /// The work of every CPU since. CPUs whose counters cannot be read are left out.
     pub fn read(&mut self) -> Vec<CpuWork> {
         self.read_of(|_| true)
     }
 
-    /// The same of these CPUs alone. The kernel reads a counter on its own CPU, which it interrupts for that: one that sleeps
-    /// is better not asked.
+    /// The same of these CPUs alone. The kernel reads a counter on its own CPU, which it interrupts
+    /// for that: a sleeping one is better left alone.
     pub fn read_of(&mut self, wanted: impl Fn(CpuId) -> bool) -> Vec<CpuWork> {
         let work = |(cpu, cycles, instructions, stalled): &mut OfCpu| {
             Some(CpuWork {
@@ -92,25 +93,24 @@ impl WorkCounters {
     }
 }
 
-/// Share of the time that a core was in a state of the hardware's.
+/// The share of the time that a core was in a hardware state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateShare {
-    /// Which CPU's core.
     pub cpu: CpuId,
-    /// As the hardware's manuals call it: `c6`.
+    /// The manual's name: `c6`.
     pub state: String,
-    /// Of the time since counting began.
+    /// The share of the time since counting began.
     pub share: Ratio,
 }
 
-/// What the hardware counts of its own states.
+/// The hardware's counts of its own states.
 pub struct HardwareResidency {
     cpus: Vec<Core>,
 }
 
 struct Core {
     cpu: CpuId,
-    /// What residency is counted in.
+    /// The unit of residency.
     clock: Counter,
     states: Vec<(String, Counter)>,
 }
@@ -122,7 +122,7 @@ impl fmt::Debug for HardwareResidency {
 }
 
 impl HardwareResidency {
-    /// Starts to count. Intel's processors tell; most others, and virtual machines, do not.
+    /// Starts to count. Intel's processors offer this; most others, and virtual machines, do not.
     pub fn open(cpus: &CpuList) -> Result<Self, String> {
         const FOLDER: &str = "/sys/bus/event_source/devices/cstate_core/events";
         let entries =

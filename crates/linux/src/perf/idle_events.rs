@@ -1,25 +1,26 @@
-//! Each CPU's way into an idle state and out of it, event by event: for machines that take no BPF programs.
+//! Each CPU's entry into an idle state and exit from it, event by event: for machines that refuse
+//! BPF programs.
 
 use super::rings::{PerfError, RawEvent, Rings, word};
 use machine::{CpuId, CpuList, Instant};
 
-/// What happened on a CPU.
+/// An event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleEvent {
-    /// It went into the state of this number, or left its state.
+    /// Entry into the state of this number, or exit.
     Change {
-        /// When, by the monotonic clock.
+        /// The time, by the monotonic clock.
         at: Instant,
-        /// Where.
+        /// The CPU.
         cpu: CpuId,
-        /// The state asked for; `None`: awake.
+        /// The requested state; `None`: awake.
         state: Option<usize>,
     },
-    /// Nobody read in time.
+    /// Events were lost: the buffer was full.
     Lost {
-        /// Where.
+        /// The CPU.
         cpu: CpuId,
-        /// How many events.
+        /// The number of events.
         events: u64,
     },
 }
@@ -34,7 +35,7 @@ impl IdleEvents {
         Ok(Self(Rings::open("power/cpu_idle", cpus)?))
     }
 
-    /// Hands out all that has come in.
+    /// Returns all pending events.
     pub fn drain(&mut self, mut seen: impl FnMut(IdleEvent)) {
         self.0.drain(|event| match event {
             RawEvent::Sample { at, fields, .. } => {

@@ -1,7 +1,7 @@
 //! perf: the kernel's events read one by one, and the processor's own counters.
 //!
-//! Every descriptor lives with the process, so nothing outlives it. Virtual machines rarely have counters, and then there is
-//! a reason and no figure.
+//! Every descriptor lives with the process, so nothing outlives it. Virtual machines rarely have
+//! counters, and then there is a reason and no figure.
 
 mod counters;
 mod idle_events;

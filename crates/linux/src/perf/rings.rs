@@ -1,9 +1,10 @@
 //! A tracepoint's events through perf's ring buffers, a buffer for each CPU.
 //!
-//! Who does not read a buffer in time loses events; the kernel says how many, and so do we. It also skips events when there
-//! are too many within a tick (`kernel.perf_event_max_sample_rate`), and says only that it did.
+//! A reader that comes too late loses events; the kernel says how many, and so do we. It also skips
+//! events when there are too many within a tick (`kernel.perf_event_max_sample_rate`), and says
+//! only that it did.
 //!
-//! What always holds: events of one CPU come in the order of their time; a loss is told where it happened.
+//! Invariants: events of one CPU come in the order of their time; a loss comes in its place.
 
 use crate::root::{FileError, Root};
 use machine::{CpuId, CpuList, Instant};
@@ -19,30 +20,31 @@ use thiserror::Error;
 pub enum PerfError {
     /// The event's number is in tracefs.
     #[error(
-        "{event} was not found: {cause}\nhint: as root: mount -t tracefs tracefs /sys/kernel/tracing (only root may read \
+        "{event} was not found: {cause}\nhint: as root: mount -t tracefs tracefs \
+         /sys/kernel/tracing (only root may read \
          there)"
     )]
     NoEvent {
         /// `power/cpu_idle`.
         event: &'static str,
-        /// What tracefs said.
+        /// The error of tracefs.
         cause: FileError,
     },
-    /// The kernel does not let this user, or not at all.
+    /// The kernel refuses this user, or all users.
     #[error("{cpu}: the kernel does not hand out its events: {cause}\nhint: run as root or with CAP_PERFMON")]
     Refused {
-        /// For which CPU.
+        /// The CPU.
         cpu: CpuId,
-        /// What it said.
+        /// The kernel's error.
         cause: io::Error,
     },
 }
 
-/// What a buffer hands out.
+/// A record of a buffer.
 pub(super) enum RawEvent<'a> {
     Sample {
         at: Instant,
-        /// Where it happened.
+        /// The CPU.
         cpu: CpuId,
         /// All fields, behind the eight bytes that every event begins with.
         fields: &'a [u8],
@@ -64,7 +66,8 @@ impl fmt::Debug for Rings {
     }
 }
 
-/// A page for the buffer's state and 1 MiB for events: 20,000 of them, a fifth of a second at 100,000 a second.
+/// A page for the buffer's state and 1 MiB for events: 20,000 of them, a fifth of a second at
+/// 100,000 a second.
 const PAGES: usize = 256 * 4096;
 
 impl Rings {
@@ -92,7 +95,7 @@ impl Rings {
         Ok(Self { buffers: cpus.0.iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Hands out all that has come in, CPU by CPU.
+    /// Returns all pending records, CPU by CPU.
     pub(super) fn drain(&mut self, mut seen: impl FnMut(RawEvent<'_>)) {
         for (cpu, buffer) in &mut self.buffers {
             while let Some(record) = buffer.next_record() {
@@ -103,7 +106,8 @@ impl Rings {
                         }
                     }
                     Ok(Record::Lost(lost)) => seen(RawEvent::Lost { cpu: *cpu, events: lost.lost }),
-                    // Too many within a tick: the kernel skips some and does not say how many. One at least.
+                    // Too many within a tick: the kernel skips some and does not say how many. One
+                    // at least.
                     Ok(Record::Throttle(_)) => seen(RawEvent::Lost { cpu: *cpu, events: 1 }),
                     _ => {}
                 }

@@ -1,20 +1,22 @@
-//! Who leaves a CPU and who comes: the scheduler's own word of where a thread really ran.
+//! The threads that leave a CPU and come to it: the scheduler's own record of where a thread really
+//! ran.
 //!
-//! A mask that reads as it was written says where a thread *may* run. That it has left a CPU shows in the last switch away
-//! from it there.
+//! A mask that reads as it was written says where a thread *may* run. Its last switch away from a
+//! CPU shows that it has left.
 //!
-//! perf hands out nearly all of them: of those away from the idle task some are missing on kernels that were tried (6.18, in a
-//! virtual machine), of the others one in thousands, and nothing says so. When a thread *came* is not to be read from here.
+//! perf delivers nearly all of them. Of those away from the idle task some are missing on the
+//! kernels tried (6.18, in a virtual machine), of the others one in thousands, and nothing reports
+//! it. So do not derive from this when a thread *came*.
 
 use super::rings::{PerfError, RawEvent, Rings, word};
 use machine::{CpuId, CpuList, Instant};
 
-/// One thread made room for another.
+/// A switch from one thread to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// When, by the monotonic clock.
+    /// The time, by the monotonic clock.
     pub at: Instant,
-    /// Where.
+    /// The CPU.
     pub cpu: CpuId,
     /// The thread that went; 0 is the idle task.
     pub from: u32,
@@ -32,7 +34,7 @@ impl Switches {
         Ok(Self(Rings::open("sched/sched_switch", cpus)?))
     }
 
-    /// Hands out all that has come in, and says how many events were lost.
+    /// Returns all pending switches, and the number of lost events.
     pub fn drain(&mut self, mut seen: impl FnMut(Switch)) -> u64 {
         let mut lost = 0;
         self.0.drain(|event| match event {
@@ -47,8 +49,8 @@ impl Switches {
     }
 }
 
-/// A name of 16 bytes, number, priority and state (8 bytes) of who went; name and number of who came
-/// (`include/trace/events/sched.h`).
+/// A name of 16 bytes, number, priority and state (8 bytes) of the thread that goes; name and
+/// number of the thread that comes (`include/trace/events/sched.h`).
 fn threads(fields: &[u8]) -> Option<(u32, u32)> {
     Some((word(fields, 24)?, word(fields, 56)?))
 }
@@ -73,7 +75,7 @@ mod tests {
         }
     }
 
-    /// Where nobody else runs.
+    /// A CPU where no other thread runs.
     const IDLE: u32 = 0;
 
     #[test]

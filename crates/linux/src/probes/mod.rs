@@ -15,7 +15,7 @@
 //! Terms. A *way* is one of several programs that see the same thing, better or worse, dearer or cheaper. Kernels lack
 //! some events and refuse some programs, so ways are tried in order, and each that failed is told with its reason.
 //!
-//! What always holds:
+//! Invariants:
 //! - Nothing of this outlives the process: links and maps go when their descriptors close, so also after a SIGKILL.
 //! - Programs only watch, and one sets timers of its own (`alarms`). None changes what the kernel or a packet does.
 //! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
@@ -66,19 +66,23 @@ use thiserror::Error;
 pub enum BpfError {
     /// The kernel does not describe its own types, which programs need to find their way.
     #[error(
-        "this kernel has no /sys/kernel/btf/vmlinux\nhint: boot one built with CONFIG_DEBUG_INFO_BTF, as all of Debian's \
+        "this kernel has no /sys/kernel/btf/vmlinux\nhint: boot one built with \
+         CONFIG_DEBUG_INFO_BTF, as all of Debian's \
          since 11 are"
     )]
     NoTypes,
     /// This user may not.
     #[error(
-        "not permitted to load BPF programs\nhint: run as root, or let a group do it: chgrp GROUP FILE, chmod 0750 FILE, then setcap \
-         cap_bpf,cap_perfmon,cap_net_admin+ep FILE, where FILE is $(command -v roost); without the first two every user may"
+        "not permitted to load BPF programs\nhint: run as root, or let a group do it: chgrp GROUP \
+         FILE, chmod 0750 FILE, then setcap \
+         cap_bpf,cap_perfmon,cap_net_admin+ep FILE, where FILE is $(command -v roost); without the \
+         first two every user may"
     )]
     NotPermitted,
     /// This user may, and the kernel's verifier does not take the program: it is of another time.
     #[error(
-        "this kernel ({release}) does not take the program {program}, which {needs}: {reason}\nhint: this is no matter of permission; \
+        "this kernel ({release}) does not take the program {program}, which {needs}: \
+         {reason}\nhint: this is no matter of permission; \
          docs/kernels.md has what each kernel can do"
     )]
     Unverified {

@@ -1,27 +1,27 @@
-//! Which CPUs this process may use, pinning a thread to one of them, and naming the thread.
+//! The CPUs that this process may use, pinning a thread to one of them, and naming the thread.
 
 use machine::{CpuId, CpuList};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::ffi::CString;
 use std::io;
 
-/// A choice of CPUs that this process cannot have.
+/// A request for CPUs that this process cannot have.
 #[derive(Debug, thiserror::Error)]
 pub enum AffinityError {
-    /// Some of the CPUs asked for are not ours to use.
+    /// Some of the requested CPUs are not ours to use.
     #[error(
-        "CPU {missing} is not available: asked for {asked}, allowed here are {allowed}; choose among the allowed \
+        "CPU {missing} is not available: asked for {asked}, allowed here are {allowed}; choose \
+         among the allowed \
          ones, or widen this process's affinity (taskset, cpuset, AllowedCPUs=)"
     )]
     NotAllowed {
         /// The whole request.
         asked: CpuList,
-        /// Those of it that cannot be had.
+        /// The CPUs that are not available.
         missing: CpuList,
-        /// What the kernel lets this process use.
+        /// The CPUs that the kernel lets this process use.
         allowed: CpuList,
     },
-    /// The kernel refused.
     #[error("cannot set or read the CPU affinity of this thread: {0}")]
     Refused(#[from] io::Error),
 }
@@ -33,7 +33,7 @@ pub fn allowed_cpus() -> Result<CpuList, AffinityError> {
     Ok(CpuList((0..possible).filter(|&cpu| set.is_set(usize::from(cpu))).map(CpuId).collect()))
 }
 
-/// Says which of the `asked` CPUs cannot be had, if any.
+/// Returns the `asked` CPUs that are not available as an error, if any.
 pub fn check_allowed(asked: &CpuList, allowed: &CpuList) -> Result<(), AffinityError> {
     let missing: CpuList = CpuList(asked.0.difference(&allowed.0).copied().collect());
     if missing.0.is_empty() {
@@ -47,7 +47,7 @@ pub fn pin_current_thread(cpu: CpuId) -> Result<(), AffinityError> {
     pin_current_thread_to(&CpuList([cpu].into()))
 }
 
-/// The kernel's form of `cpus`; `None` if it has none for them, or they are none.
+/// The kernel's form of `cpus`; `None` if it has none for them, or if they are empty.
 pub(crate) fn cpu_set(cpus: &CpuList) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     for cpu in &cpus.0 {
@@ -75,7 +75,8 @@ pub fn pin_current_thread_to(cpus: &CpuList) -> Result<(), AffinityError> {
     })
 }
 
-/// Names the calling thread as `ps -L` and `top -H` show it. The kernel keeps 15 bytes; a longer name is cut.
+/// Names the calling thread as `ps -L` and `top -H` show it. The kernel keeps 15 bytes; a longer
+/// name is cut.
 pub fn name_current_thread(name: &str) {
     let bytes: Vec<u8> = name.bytes().filter(|&byte| byte != 0).take(15).collect();
     // A thread without its name still works, so a refusal is not worth an error.

@@ -1,29 +1,30 @@
 //! The files whose code a process runs: its program and its libraries, from `/proc/PID/maps`.
 //!
-//! A path there is the process's own: in a container it names another file than ours of that name. So files are opened below
-//! `/proc/PID/root`, which is the process's own view.
+//! A path there is the process's own: in a container it names another file than the same path here.
+//! So files are opened below `/proc/PID/root`, which is the process's own view.
 
 use crate::root::{FileError, Root};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Files of which process `pid` may execute a part, in the process's own paths.
+/// The files of which process `pid` may execute a part, in the process's own paths.
 pub fn code_files(root: &Root, pid: u32) -> Result<BTreeSet<String>, FileError> {
     Ok(root.text(&format!("proc/{pid}/maps"))?.lines().filter_map(code_file).map(str::to_owned).collect())
 }
 
-/// The one among them that a person means by a path, or by a file's name alone; the program itself first.
+/// The file that a user means by a path, or by a file's name alone; the program itself first.
 pub fn code_file_named(files: &BTreeSet<String>, wanted: &str) -> Option<String> {
     let by_name = || files.iter().find(|file| Path::new(file).file_name().is_some_and(|name| name == wanted));
     files.get(wanted).or_else(by_name).cloned()
 }
 
-/// As this process can open it.
+/// The path by which this process can open it.
 pub fn seen_from_here(root: &Root, pid: u32, file: &str) -> PathBuf {
     root.path(&format!("proc/{pid}/root{file}"))
 }
 
-/// `START-END PERMISSIONS OFFSET DEVICE INODE PATH`; a path may hold spaces, and a deleted file has no name any more.
+/// `START-END PERMISSIONS OFFSET DEVICE INODE PATH`; a path may hold spaces, and a deleted file has
+/// no name any more.
 fn code_file(line: &str) -> Option<&str> {
     let mut rest = line;
     let mut field = || {

@@ -1,4 +1,4 @@
-//! What a process uses: memory of our own, CPU time of anyone.
+//! Resource use: memory of this process, CPU time of any.
 
 use crate::root::{FileError, Root};
 use machine::Duration;
@@ -18,11 +18,12 @@ pub fn resident_bytes() -> Result<u64, FileError> {
     Ok(pages * rustix::param::page_size() as u64)
 }
 
-/// Tells whether a process or thread was born, in this process's own namespace of numbers or one below it.
+/// Detects whether a process or thread was born, in this process's own namespace of numbers or one
+/// below it.
 ///
-/// The last field of `/proc/loadavg` (`fs/proc/loadavg.c`) is the number that was given last: while it stays the same, nobody was
-/// born, and no number has come to mean another process. The file stays open: closing one costs the kernel a grace period, and
-/// some CPU a wake-up.
+/// The last field of `/proc/loadavg` (`fs/proc/loadavg.c`) is the number that was given last: while
+/// it stays the same, no process was born, and no number has come to mean another one. The file
+/// stays open: closing one costs the kernel a grace period, and some CPU a wake-up.
 #[derive(Debug)]
 pub(crate) struct Births {
     loadavg: Option<File>,
@@ -33,7 +34,7 @@ impl Births {
         Self { loadavg: File::open("/proc/loadavg").ok() }
     }
 
-    /// The number of who was born last, where this kernel tells.
+    /// The number that was given last, where this kernel shows it.
     pub(crate) fn youngest(&self) -> Option<u64> {
         let mut text = [0; 128];
         let length = self.loadavg.as_ref()?.read_at(&mut text, 0).ok()?;
@@ -57,7 +58,8 @@ impl CpuTime {
     }
 }
 
-/// The CPU time of process `pid`, from `/proc/PID/stat`: in steps of one clock tick (10 ms), so measure over seconds.
+/// The CPU time of process `pid`, from `/proc/PID/stat`: in steps of one clock tick (10 ms), so
+/// measure over seconds.
 pub fn cpu_time(root: &Root, pid: u32) -> Result<CpuTime, FileError> {
     let below = format!("proc/{pid}/stat");
     let text = root.text(&below)?;
@@ -68,7 +70,8 @@ pub fn cpu_time(root: &Root, pid: u32) -> Result<CpuTime, FileError> {
     })
 }
 
-/// Fields 14 and 15, counted after the command: it stands in parentheses and may hold spaces and parentheses itself.
+/// Fields 14 and 15, counted after the command: it stands in parentheses and may hold spaces and
+/// parentheses itself.
 fn parse_stat(text: &str, ticks_per_second: u64) -> Option<CpuTime> {
     let (_, after_command) = text.rsplit_once(')')?;
     let mut fields = after_command.split_ascii_whitespace().skip(11);

@@ -1,11 +1,13 @@
-//! Child processes that do not outlive what started them, and start where they belong.
+//! Child processes that end with their parent, and start on the right CPUs.
 //!
-//! Whoever starts a server to measure or test it may be killed. Its children would go on: load nobody asked for, and, where they are
-//! governors, limits that nobody puts back. The kernel can tell a child when its parent ends (`PR_SET_PDEATHSIG`, `prctl(2)`); SIGTERM
-//! is what our own programs put the machine back on.
+//! A process that starts a server to measure or test it may be killed. Its children would go on:
+//! unwanted load, and, where they are governors, limits that are never put back. The kernel can
+//! signal a child when its parent ends (`PR_SET_PDEATHSIG`, `prctl(2)`); at SIGTERM our own
+//! programs put the machine back.
 //!
-//! The parent is the *thread* that starts the child (`prctl(2)`, "caveats"): start it from one that lives as long as it shall. That is also why a child's
-//! CPUs are set here in the child itself, and not by a thread that pins itself, starts it and ends.
+//! The parent is the *thread* that starts the child (`prctl(2)`, "caveats"): start it from one that
+//! lives long enough. For the same reason the child itself sets its CPUs here, and not a thread
+//! that pins itself, starts it and ends.
 
 use machine::CpuList;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -13,12 +15,12 @@ use rustix::thread::sched_setaffinity;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-/// What a command does between its fork and its exec.
+/// The steps of a command between its fork and its exec.
 pub trait EndsWithParent {
-    /// The child is told to end (SIGTERM) when the thread that starts it ends, however that ends.
+    /// The child gets SIGTERM when the thread that starts it ends in any way.
     fn ends_with_parent(&mut self) -> &mut Self;
 
-    /// The child may run on `cpus` alone. Starting it fails where none of them can be had.
+    /// The child may run on `cpus` alone. Starting it fails where none of them is available.
     fn starts_on(&mut self, cpus: &CpuList) -> &mut Self;
 }
 
@@ -27,10 +29,10 @@ impl EndsWithParent for Command {
         let parent = rustix::process::getpid();
         let in_child = move || {
             set_parent_process_death_signal(Some(Signal::TERM))?;
-            // It may have ended before the kernel was asked to tell.
+            // It may have ended before the kernel got the request.
             if getppid() == Some(parent) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
         };
-        // SAFETY: two system calls, no allocation, no lock: what may be done between fork and exec.
+        // SAFETY: two system calls, no allocation, no lock: safe between fork and exec.
         unsafe { self.pre_exec(in_child) }
     }
 

@@ -1,5 +1,5 @@
-//! Processes and threads: which belong to a service, where they run and may run, how they are
-//! scheduled, and how our own begin and end.
+//! Processes and threads: the members of a service, their CPUs and scheduling classes, and how our
+//! own begin and end.
 
 pub(crate) mod affinity;
 pub mod code_files;

@@ -1,10 +1,14 @@
-//! Threads by the numbers that they have in their own pid namespace, as a process in a container writes them down.
+//! Threads by their numbers in their own pid namespace, as a process in a container writes them
+//! down.
 //!
-//! The kernel lists all numbers of a thread in its `status`, the outermost first: `NSpid: 4711 17`. The outer number is that of the
-//! namespace of our `/proc`. A process that shares our namespace has one number, and nothing needs to be looked up.
+//! The kernel lists all numbers of a thread in its `status`, the outermost first: `NSpid: 4711 17`.
+//! The outer number is that of the namespace of our `/proc`. A process that shares our namespace
+//! has one number, and nothing needs to be looked up.
 //!
-//! What always holds: a number that is found belongs to the thread that began when it is said to have begun; a thread is looked for
-//! in all of `/proc` at most ten times a second, whatever numbers a stranger writes down.
+//! Invariants:
+//! - A number that is found belongs to the thread with the given start time.
+//! - All of `/proc` is searched for a thread at most ten times a second, whatever numbers a
+//!   stranger writes down.
 
 use crate::processes::threads;
 use machine::{Duration, Instant};
@@ -45,7 +49,7 @@ pub struct NamespacedThreads {
     searched: Option<Instant>,
 }
 
-/// Between two searches.
+/// The pause between two searches.
 const SEARCH_AGAIN: Duration = Duration::from_millis(100);
 
 impl NamespacedThreads {
@@ -58,7 +62,8 @@ impl NamespacedThreads {
         Some(Self { process, inner, began, is_same_namespace, by_inner: BTreeMap::new(), searched: None })
     }
 
-    /// The same, for numbers that are ours already, as programs in the kernel tell them: nothing is looked up.
+    /// The same, for numbers that are ours already, as programs in the kernel report them: nothing
+    /// is looked up.
     pub fn by_our_numbers(process: u32) -> Option<Self> {
         Self::of(process).map(|threads| Self { is_same_namespace: true, ..threads })
     }
@@ -78,7 +83,8 @@ impl NamespacedThreads {
         threads::began(self.process, self.process).is_ok_and(|began| began == self.began)
     }
 
-    /// Becomes readable when the process ends; `None` where the kernel has none (Linux 5.3) or the process has ended.
+    /// Becomes readable when the process ends; `None` where the kernel has none (Linux 5.3) or the
+    /// process has ended.
     pub fn end(&self) -> Option<OwnedFd> {
         let pid = rustix::process::Pid::from_raw(self.process.try_into().ok()?)?;
         rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
@@ -113,7 +119,7 @@ impl NamespacedThreads {
         threads::began(self.process, thread.number).is_ok_and(|began| began == thread.began)
     }
 
-    /// What a thread calls itself, by our number.
+    /// A thread's name, by our number.
     pub fn command(&self, number: u32) -> Option<String> {
         threads::command(self.process, number)
     }

@@ -1,4 +1,5 @@
-//! What this process may do: its user, its capabilities, its CPUs, and what the kernel forbids everyone.
+//! The permissions of this process: its user, its capabilities, its CPUs, and the kernel's
+//! restrictions on all users.
 
 use crate::root::{Gaps, Root};
 use machine::CpuList;
@@ -10,7 +11,7 @@ use serde::Serialize;
 pub enum Capability {
     /// Passes over file permissions: pm_qos, cpufreq and RAPL files.
     DacOverride,
-    /// Others' priority and affinity.
+    /// Priority and affinity of other users' processes.
     SysNice,
     /// cpuidle's `disable` files, and most else.
     SysAdmin,
@@ -21,10 +22,10 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: [Self; 5] = [Self::DacOverride, Self::SysNice, Self::SysAdmin, Self::Perfmon, Self::Bpf];
 
-    /// As `capabilities(7)` calls it.
+    /// The name in `capabilities(7)`.
     pub fn name(self) -> &'static str {
         match self {
             Self::DacOverride => "CAP_DAC_OVERRIDE",
@@ -47,19 +48,19 @@ impl Capability {
     }
 }
 
-/// What this process may do.
+/// The permissions of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Privileges {
     /// Its user's number.
     pub user: Option<u32>,
-    /// Those of [`Capability::ALL`] that it has; `None` if that cannot be read.
+    /// Its capabilities among [`Capability::ALL`]; `None` if they cannot be read.
     pub capabilities: Option<Vec<Capability>>,
     /// The CPUs that it may use.
     pub cpus: Option<CpuList>,
-    /// `perf_event_paranoid`: from -1 (everything for everyone) by 2 (own processes only) to 4 (nothing, on some
-    /// distributions); CAP_PERFMON passes over it.
+    /// `perf_event_paranoid`: from -1 (everything for every user) by 2 (own processes only) to 4
+    /// (nothing, on some distributions); CAP_PERFMON passes over it.
     pub perf_event_paranoid: Option<i32>,
-    /// `unprivileged_bpf_disabled`: 0 lets everyone load small programs, 1 and 2 nobody without CAP_BPF.
+    /// `unprivileged_bpf_disabled`: 0 lets every user load small programs, 1 and 2 demand CAP_BPF.
     pub unprivileged_bpf_disabled: Option<u8>,
 }
 

@@ -1,11 +1,14 @@
-//! The programs that run, looked at for two questions: who holds all C-states shallow, and who else sets the knobs.
+//! A look at the running programs for two questions: which hold all C-states shallow, and which
+//! others set the same knobs.
 //!
-//! Whoever keeps `/dev/cpu_dma_latency` open with a small number in it limits every CPU's sleep, and nothing but the
-//! links in `/proc/PID/fd` tells who that is; other users' links may be read by root alone. Other daemons that set
-//! idle states, clocks or cpusets are known by the name in `/proc/PID/comm`, which the kernel cuts at 15 bytes.
+//! A process that keeps `/dev/cpu_dma_latency` open with a small number in it limits every CPU's
+//! sleep. Only the links in `/proc/PID/fd` show which process does; other users' links may be read
+//! by root alone. Other daemons that set idle states, frequencies or cpusets are known by the name
+//! in `/proc/PID/comm`, which the kernel cuts at 15 bytes.
 //!
-//! What always holds: of a process that may not be looked at, it is said that it was not, by a count; processes that
-//! end while they are looked at are passed over.
+//! Invariants:
+//! - Processes that may not be looked at are counted.
+//! - Processes that end during the look are passed over.
 
 use crate::root::{Gaps, Root};
 use serde::Serialize;
@@ -13,7 +16,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// A process, as people name it.
+/// A process, by the name that people know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
     /// Its number.
@@ -22,12 +25,12 @@ pub struct Program {
     pub name: String,
 }
 
-/// Who holds `/dev/cpu_dma_latency` open.
+/// The processes that hold `/dev/cpu_dma_latency` open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencyHolders {
-    /// These do.
+    /// The known holders.
     pub holders: Vec<Program>,
-    /// So many processes may, because this user may not see what they hold open.
+    /// The number of processes that may hold it: this user cannot see their open files.
     pub unseen: usize,
 }
 
@@ -59,14 +62,14 @@ fn holds_device(root: &Root, pid: u32) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Another program that sets what Roost would set.
+/// Another program that sets the same knobs as Roost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rival {
-    /// Which.
+    /// The program.
     pub program: Program,
-    /// What it sets.
+    /// The knobs that it sets.
     pub sets: &'static str,
-    /// Which of that Roost sets as well.
+    /// The knobs among them that Roost sets as well.
     pub contests: &'static [Contested],
 }
 
@@ -74,17 +77,17 @@ pub struct Rival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contested {
-    /// How deep CPUs may sleep.
+    /// The depth of CPUs' sleep.
     Idle,
-    /// How fast they run.
+    /// Their speed.
     Frequency,
-    /// Which of them a service uses.
+    /// The CPUs that a service uses.
     Cpus,
-    /// Which of them interrupts wake.
+    /// The CPUs that interrupts wake.
     Interrupts,
 }
 
-/// Programs by the name that the kernel keeps of them, and what they do to the same knobs.
+/// Programs by the kernel's name for them, and their effect on the same knobs.
 const RIVALS: [(&str, &str, &[Contested]); 13] = [
     ("tuned", "idle limits, governors and clocks, by profile", &[Contested::Idle, Contested::Frequency]),
     ("tuned-ppd", "power profiles, through tuned", &[Contested::Idle, Contested::Frequency]),

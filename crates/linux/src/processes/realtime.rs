@@ -1,15 +1,20 @@
-//! A thread that runs as soon as it is woken, however busy its CPU is, and that cannot keep a CPU to itself.
+//! A thread that runs as soon as it is woken, however busy its CPU is, and that cannot keep a CPU
+//! to itself.
 //!
-//! `SCHED_FIFO` of priority 1, the lowest that goes before all ordinary threads. It is bounded twice: by `RLIMIT_RTTIME`, which
-//! sends SIGXCPU (catch it: [`end_realtime`], or put things back) if one of the process's real-time
-//! threads computes for [`LONGEST_TURN_US`] without waiting for anything, and by the kernel's own share for ordinary threads (`sched_rt_runtime_us`). Threads that it starts
-//! are ordinary ones.
+//! `SCHED_FIFO` of priority 1, the lowest that goes before all ordinary threads. It is bounded
+//! twice: by `RLIMIT_RTTIME`, which sends SIGXCPU (catch it: [`end_realtime`], or put things back)
+//! if one of the process's real-time threads computes for [`LONGEST_TURN_US`] without waiting for
+//! anything, and by the kernel's own share for ordinary threads (`sched_rt_runtime_us`). Threads
+//! that it starts are ordinary ones.
 //!
-//! A load generator that shares its CPUs with the server has the priority without the first bound ([`schedule_fifo`]): it only ever loses its own
-//! measurement, and to be ended for an overload would lose the user's.
+//! A load generator that shares its CPUs with the server has the priority without the first bound
+//! ([`schedule_fifo`]): at worst it loses its own measurement, and ending it for an overload would
+//! lose the user's.
 //!
-//! And its opposite, a thread that runs only where nobody else wants to (`SCHED_IDLE`): every ordinary thread that is woken on its CPU
-//! takes its place at once; those that it starts do so, too. A low priority (`nice 19`) does not promise that: the scheduler lets such a thread finish its slice now and then.
+//! And its opposite, a thread that runs only on a CPU that is otherwise idle (`SCHED_IDLE`): every
+//! ordinary thread that is woken there takes its place at once. Threads that it starts are the
+//! same. A low priority (`nice 19`) does not promise that: the scheduler lets such a thread finish
+//! its slice now and then.
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -22,16 +27,17 @@ use thiserror::Error;
 pub enum RealtimeError {
     /// This user may not.
     #[error(
-        "not permitted to run at real-time priority\nhint: run as root, grant CAP_SYS_NICE, or raise RLIMIT_RTPRIO \
+        "not permitted to run at real-time priority\nhint: run as root, grant CAP_SYS_NICE, or \
+         raise RLIMIT_RTPRIO \
          (LimitRTPRIO=1 in a unit)"
     )]
     NotPermitted,
-    /// Something else.
     #[error("real-time priority cannot be had: {0}")]
     Refused(io::Error),
 }
 
-/// So long such a thread may compute at a stretch, in us. A look of the governor's takes some tens of them.
+/// The longest computation of such a thread at a stretch, in us. A control step of the daemon takes
+/// some tens of them.
 const LONGEST_TURN_US: u64 = 100_000;
 
 /// The kernel's `struct sched_attr`, in its first version.
@@ -73,19 +79,20 @@ pub fn schedule_fifo_bounded() -> Result<(), RealtimeError> {
     set_policy(SCHED_FIFO, 1)
 }
 
-/// The same without a bound of its own: the kernel's share for ordinary threads is the only one. For measurements, never for what runs for long.
+/// The same without a bound of its own: the kernel's share for ordinary threads is the only one.
+/// For measurements, never for long-running programs.
 pub fn schedule_fifo() -> Result<(), RealtimeError> {
     set_policy(SCHED_FIFO, 1)
 }
 
-/// Makes the calling thread one that runs only while no other wants its CPU.
+/// Makes the calling thread one that runs only on a CPU that is otherwise idle.
 pub fn schedule_idle() -> Result<(), RealtimeError> {
     set_policy(SCHED_IDLE, 0)
 }
 
 /// Makes every real-time thread of this process an ordinary one. Returns how many there were.
 ///
-/// For SIGXCPU: which thread computed without a pause the kernel does not tell.
+/// For SIGXCPU: the kernel does not name the thread that computed without a pause.
 pub fn end_realtime() -> io::Result<usize> {
     let mut ended = 0;
     for thread in std::fs::read_dir("/proc/self/task")?.flatten() {
@@ -110,8 +117,8 @@ fn set_policy(policy: u32, priority: u32) -> Result<(), RealtimeError> {
     set_policy_of(0, policy, priority)
 }
 
-/// 0: the calling thread. Of those that it starts the kernel makes ordinary ones where this is a real-time policy (`sched_fork`,
-/// `kernel/sched/core.c`).
+/// 0: the calling thread. Threads that it starts under a real-time policy become ordinary ones
+/// (`sched_fork`, `kernel/sched/core.c`).
 fn set_policy_of(thread: c_int, policy: u32, priority: u32) -> Result<(), RealtimeError> {
     let number = SCHED_SETATTR.ok_or_else(|| RealtimeError::Refused(io::ErrorKind::Unsupported.into()))?;
     let attr = SchedAttr {
@@ -124,7 +131,8 @@ fn set_policy_of(thread: c_int, policy: u32, priority: u32) -> Result<(), Realti
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the kernel reads `size` bytes of `attr`, which is as long, and changes nothing of ours in memory.
+    // SAFETY: the kernel reads `size` bytes of `attr`, which is as long, and changes nothing of
+    // ours in memory.
     if unsafe { syscall(number, thread, &raw const attr, 0) } == 0 {
         return Ok(());
     }

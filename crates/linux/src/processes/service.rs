@@ -1,11 +1,12 @@
-//! Which processes a service is, and on which TCP ports it listens: by process, cgroup, systemd unit or port.
+//! The processes of a service, and the TCP ports that it listens on: by process, cgroup, systemd
+//! unit or port.
 //!
-//! The kernel links both ways only through socket numbers: `/proc/PID/fd/N` points to `socket:[INODE]`, and
-//! `/proc/PID/net/tcp` lists, for that process's network namespace, ports by inode. So a service in a container is found
-//! through its process, not through ours.
+//! The kernel links both ways only through socket numbers: `/proc/PID/fd/N` points to
+//! `socket:[INODE]`, and `/proc/PID/net/tcp` lists, for that process's network namespace, ports by
+//! inode. So a service in a container is found through its process, not through ours.
 //!
-//! What always holds: what one user may not see of another's processes is left out, and where nothing is left because of
-//! that, the error says so.
+//! Invariants: facts that one user may not see of another's processes are left out, and where
+//! nothing is left because of that, the error says so.
 
 use crate::root::{FileError, Root};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,26 +17,22 @@ use thiserror::Error;
 /// A service: its processes and the TCP ports that they listen on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// As a person would call it: the command of its first process.
+    /// A readable name: the command of its first process.
     pub name: String,
     /// Its processes.
     pub processes: BTreeSet<u32>,
-    /// The ports.
     pub ports: BTreeSet<u16>,
 }
 
 /// Why a service was not found.
 #[derive(Debug, Error)]
 pub enum ServiceError {
-    /// No such process.
     #[error("there is no process {0}\nhint: `pgrep -a NAME` lists processes by name")]
     NoProcess(u32),
-    /// No such cgroup.
     #[error(
         "there is no cgroup {0}\nhint: give its folder, as in /sys/fs/cgroup/system.slice/memcached.service"
     )]
     NoCgroup(String),
-    /// No such unit.
     #[error("no cgroup of a unit {0} was found\nhint: `systemctl status {0}` tells whether it runs")]
     NoUnit(String),
     /// Several of that name, or one that is not the system's.
@@ -47,22 +44,15 @@ pub enum ServiceError {
         },
         .folders.iter().map(|folder| format!("--cgroup {folder}")).collect::<Vec<_>>().join(", or ")
     )]
-    Several {
-        /// The name.
-        unit: String,
-        /// Their cgroups.
-        folders: Vec<String>,
-    },
+    Several { unit: String, folders: Vec<String> },
     /// A cgroup without a process.
     #[error("the cgroup {0} has no process")]
     Empty(String),
-    /// Nobody listens.
-    #[error("nobody listens on TCP port {0}\nhint: `ss -ltn` lists the ports in use")]
+    /// No process listens.
+    #[error("no process listens on TCP port {0}\nhint: `ss -ltn` lists the ports in use")]
     NobodyListens(u16),
-    /// A service without a port.
     #[error("{0} listens on no TCP port that this user can see\nhint: name it with --port, or run as root")]
     NoPort(String),
-    /// A file of the kernel.
     #[error(transparent)]
     File(#[from] FileError),
 }
@@ -75,7 +65,8 @@ pub fn of_process(root: &Root, pid: u32) -> Result<Service, ServiceError> {
     Ok(described(root, with_descendants(root, BTreeSet::from([pid]))?))
 }
 
-/// These processes and all that descend from them and are alive. It looks at every process of the machine.
+/// These processes and all their descendants that are alive. It looks at every process of the
+/// machine.
 pub(crate) fn with_descendants(root: &Root, mut family: BTreeSet<u32>) -> Result<BTreeSet<u32>, FileError> {
     let parents: BTreeMap<u32, u32> =
         processes(root)?.into_iter().filter_map(|process| Some((process, parent(root, process)?))).collect();
@@ -89,15 +80,16 @@ pub(crate) fn with_descendants(root: &Root, mut family: BTreeSet<u32>) -> Result
     }
 }
 
-/// One process and all that descend from it and are alive: by what the kernel keeps of each one's children
-/// (`CONFIG_PROC_CHILDREN`), a few files instead of one for each process of the machine; else as [`with_descendants`].
+/// One process and all its descendants that are alive: by the kernel's list of each one's children
+/// (`CONFIG_PROC_CHILDREN`), a few files instead of one for each process of the machine; else as
+/// [`with_descendants`].
 pub(crate) fn family(root: &Root, process: u32) -> Result<BTreeSet<u32>, FileError> {
     if !root.path("proc/thread-self/children").exists() {
         return with_descendants(root, BTreeSet::from([process]));
     }
     let (mut family, mut left) = (BTreeSet::from([process]), vec![process]);
     while let Some(one) = left.pop() {
-        // Empty once it has ended: then nobody descends from it any more.
+        // Empty once it has ended: then it has no descendants any more.
         for thread in root.names(&format!("proc/{one}/task")).unwrap_or_default() {
             let children = root.text(&format!("proc/{one}/task/{thread}/children")).unwrap_or_default();
             let children = children.split_ascii_whitespace().filter_map(|child| child.parse().ok());
@@ -107,7 +99,7 @@ pub(crate) fn family(root: &Root, process: u32) -> Result<BTreeSet<u32>, FileErr
     Ok(family)
 }
 
-/// All processes of a cgroup and of those below it, of whichever version.
+/// All processes of a cgroup and of those below it, of either version.
 pub fn of_cgroup(root: &Root, folder: &str) -> Result<Service, ServiceError> {
     let found = cgroup_folder(root, folder)?;
     let mut members = BTreeSet::new();
@@ -142,9 +134,8 @@ pub fn of_unit(root: &Root, unit: &str) -> Result<Service, ServiceError> {
     Ok(described(root, members))
 }
 
-/// The folder of a unit's cgroup. A user may call a unit of theirs as one of the system's is
-/// called: systemd, where it runs, says which is the system's; else a name that two have is an
-/// error.
+/// The folder of a unit's cgroup. Users may give their units the names of the system's. systemd,
+/// where it runs, says which is the system's; else a name that two have is an error.
 pub(crate) fn unit_folder(root: &Root, unit: &str) -> Result<PathBuf, ServiceError> {
     let name = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
     let none = || ServiceError::NoUnit(unit.to_owned());
@@ -152,7 +143,7 @@ pub(crate) fn unit_folder(root: &Root, unit: &str) -> Result<PathBuf, ServiceErr
         return Err(none());
     }
     let trees = ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd"];
-    // In which tree, by where in it: the same unit lies in several trees where both versions are mounted.
+    // The trees by their place: the same unit lies in several where both versions are mounted.
     let mut found: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     for tree in trees.map(|tree| root.path(tree)) {
         let mut folders = Vec::new();
@@ -176,8 +167,8 @@ pub(crate) fn unit_folder(root: &Root, unit: &str) -> Result<PathBuf, ServiceErr
     }
 }
 
-/// What systemd says of the unit's cgroup: nothing for one that does not run. `None` where systemd
-/// does not run, or does not say.
+/// systemd's answer about the unit's cgroup: nothing for one that does not run. `None` where
+/// systemd does not run, or does not answer.
 fn control_group(root: &Root, unit: &str) -> Option<String> {
     if !root.path("run/systemd/system").is_dir() {
         return None;
@@ -204,7 +195,8 @@ fn control_group(root: &Root, unit: &str) -> Option<String> {
     Some(text.lines().find_map(|line| line.strip_prefix("ControlGroup="))?.trim().to_owned())
 }
 
-/// Whoever listens on `port`. Where this user may not see who that is, the service has the port and no process.
+/// The processes that listen on `port`. Where this user may not see them, the service has the port
+/// and no process.
 pub fn of_port(root: &Root, port: u16) -> Result<Service, ServiceError> {
     let all = processes(root)?;
     let mut service =
@@ -286,7 +278,8 @@ fn listening(root: &Root, process: &str) -> Vec<(u64, u16)> {
         .collect()
 }
 
-/// One line of `/proc/net/tcp`: number, local address and port in hexadecimal, remote, state, ..., inode in tenth place.
+/// One line of `/proc/net/tcp`: number, local address and port in hexadecimal, remote, state, ...,
+/// inode in tenth place.
 fn listening_line(line: &str) -> Option<(u64, u16)> {
     const LISTEN: &str = "0A";
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -307,7 +300,7 @@ pub(crate) fn collect_members(folder: &std::path::Path, members: &mut BTreeSet<u
     }
 }
 
-/// How far below a tree's root units lie: in a user's session, in slices.
+/// The depth of units below a tree's root: in a user's session, in slices.
 const DEEPEST: u8 = 8;
 
 fn folders_named(folder: &std::path::Path, name: &str, depth: u8, found: &mut Vec<PathBuf>) {
@@ -333,10 +326,12 @@ mod tests {
     /// A server (7) with a child (8), each listening on a port of its own, and a stranger (9).
     fn machine() -> FakeMachine {
         let machine = FakeMachine::virtual_machine(1);
-        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   \
+            uid  timeout inode\n";
         let line = |port: u16, state: &str, inode: u64| {
             format!(
-                "   0: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000  0  0 {inode} 1\n"
+                "   0: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 \
+                 00000000  0  0 {inode} 1\n"
             )
         };
         let table =
@@ -414,7 +409,7 @@ mod tests {
             text.contains("--cgroup /system.slice/shop.service, or --cgroup /user.slice/user-1000"),
             "{text}"
         );
-        // As it says: by the cgroup each can be had.
+        // systemd knows the cgroup of each.
         assert_eq!(
             of_cgroup(machine.root(), "/system.slice/shop.service").unwrap().processes,
             BTreeSet::from([7])

@@ -1,14 +1,14 @@
-//! The signals that end a command which holds something of the machine's, or of its clients': it is
-//! told to stop, and puts things back.
+//! The signals that end a command which holds a part of the machine or serves clients: it is told
+//! to stop, and puts things back.
 //!
-//! A signal whose default is to end the process ends it without a word to the destructors, and its
-//! changes stay. So every command that changes the machine or holds data watches all of them before
-//! anything is held. SIGKILL cannot be watched: after it `roost restore` puts back. SIGSEGV and its
-//! like are faults of ours, and leave the machine as a SIGKILL does. SIGPIPE is ignored by Rust's
+//! A signal whose default is to end the process skips the destructors, and its changes stay. So
+//! every command that changes the machine or holds data watches all of them before it holds
+//! anything. SIGKILL cannot be watched: after it `roost restore` puts back. SIGSEGV and its like
+//! are faults of ours, and leave the machine as a SIGKILL does. SIGPIPE is ignored by Rust's
 //! runtime.
 //!
-//! Four ways to hear of one: a thread that calls ([`EndSignals::call`]), waiting
-//! ([`EndSignals::wait`]), a flag ([`end_flag`]), and for commands that never look up, such as
+//! Four ways to learn of one: a thread that calls back ([`EndSignals::call`]), waiting
+//! ([`EndSignals::wait`]), a flag ([`end_flag`]), and for commands that never poll, such as
 //! benches, [`put_back_at_end`].
 
 use signal_hook::consts::{
@@ -36,15 +36,14 @@ impl EndSignals {
         Self::of(ending())
     }
 
-    /// The same, and SIGHUP is told apart from them: to a daemon it means to read its configuration
-    /// again.
+    /// The same, with SIGHUP apart from them: it tells a daemon to read its configuration again.
     pub fn watch_and_reload() -> Result<Self> {
         Self::of(ENDING).and_then(|watched| watched.0.add_signal(SIGHUP).map(|()| watched).map_err(unwatched))
     }
 
     fn of(ending: impl IntoIterator<Item = i32> + Clone) -> Result<Self> {
         for signal in ending.clone() {
-            // A command that waits for another process's lock has not begun, and hears nothing
+            // A command that waits for another process's lock has not begun, and watches nothing
             // else.
             signal_hook::flag::register(signal, crate::end_of_waiting()).map_err(unwatched)?;
         }
@@ -79,7 +78,7 @@ impl EndSignals {
     }
 }
 
-/// True once one of them came, for a loop that looks now and then.
+/// True once one of them came, for a loop that polls now and then.
 pub fn end_flag() -> Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in ending() {
@@ -89,9 +88,9 @@ pub fn end_flag() -> Result<Arc<AtomicBool>> {
     Ok(ended)
 }
 
-/// For a command that never looks up: at a signal this process becomes `roost restore`, in one step
-/// and with no descriptor of before, so nothing of ours is left in between; and then it ends by
-/// that signal. Children that end with their parent end. `roost` is the program's file.
+/// For a command that never polls: at a signal this process becomes `roost restore`, in one step
+/// and with no earlier descriptor, so nothing of ours is left in between; and then it ends by that
+/// signal. Children that end with their parent end. `roost` is the program's file.
 pub fn put_back_at_end(roost: &Path) -> Result<()> {
     let roost = roost.to_owned();
     EndSignals::watch()?.call_with(move |signal| {
@@ -102,7 +101,7 @@ pub fn put_back_at_end(roost: &Path) -> Result<()> {
     })
 }
 
-/// Ends this process as `signal` does if nothing watches it.
+/// Ends this process as `signal` does if it is not watched.
 pub fn end_by(signal: i32) -> ! {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     std::process::exit(128 + signal)

@@ -1,13 +1,16 @@
-//! Functions of a program's file: where one begins, and every place where it is left, as probes need them.
+//! Functions of a program's file: the begin of each, and all its exits, as probes need them.
 //!
-//! The file is somebody else's: it is parsed by `object` and decoded by `iced-x86`, every number is bounded, and what it
-//! lacks is an error that says what to do. Addresses become offsets in the file, which is what the kernel's uprobes take.
+//! The file is not ours: it is parsed by `object` and decoded by `iced-x86`, every number is
+//! bounded, and a part that it lacks is an error with the remedy. Addresses become offsets in the
+//! file, as the kernel's uprobes want them.
 //!
-//! Terms. A *way out* is a return instruction, or an unconditional jump to somewhere else (a tail call: the work of the callee is no
-//! longer the function's). Compilers move unlikely code of `f` to a function of its own, `f.cold`: its ways out are `f`'s, and
-//! a jump there is none.
+//! Terms:
+//! - A *way out* is a return instruction, or an unconditional jump to another function (a tail
+//!   call: the work of the callee is no longer the function's).
+//! - Compilers move unlikely code of `f` to a function of its own, `f.cold`: its ways out are
+//!   `f`'s, and a jump there is none.
 //!
-//! What is not found here: conditional tail calls and exceptions. Whoever watches must tell them otherwise.
+//! Not found here: conditional tail calls and exceptions. The watcher must detect them otherwise.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
 use object::read::elf::ProgramHeader as _;
@@ -19,7 +22,7 @@ use thiserror::Error;
 /// A function, by offsets in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// As the file calls it: mangled, where the language does that.
+    /// The file's name for it: mangled, where the language does that.
     pub name: String,
     /// Its first instruction.
     pub entry: u64,
@@ -27,33 +30,32 @@ pub struct Function {
     pub exits: Vec<u64>,
 }
 
-/// Why a function cannot be watched.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SymbolError {
-    /// Not a program.
+    /// The file is no program.
     #[error("{0}")]
     NotAProgram(String),
-    /// Another processor's.
+    /// It is for another processor.
     #[error("it is a program for {0}; functions are watched in those for x86-64")]
     Processor(String),
     /// Goroutines change threads in the middle of a call.
     #[error("it is a Go program: a call there changes threads, and no thread's slot can tell of it")]
     Go,
-    /// Without names.
+    /// It has no names.
     #[error(
-        "it has no names of functions (stripped)\nhint: install its debug symbols (on Debian its package with -dbgsym at \
+        "it has no names of functions (stripped)\nhint: install its debug symbols (on Debian its \
+         package with -dbgsym at \
          the end), or build it without stripping"
     )]
     Stripped,
     /// No function of that name.
     #[error("it has no function {wanted}; the nearest: {}", nearest.join(", "))]
     NoSuch {
-        /// What was asked for.
         wanted: String,
-        /// What there is.
+        /// The names there are.
         nearest: Vec<String>,
     },
-    /// Several of that name.
+    /// Several have that name.
     #[error("it has {0} functions of that name, and no way to tell which is meant")]
     Several(usize),
     /// Its code is not in the file.
@@ -61,8 +63,8 @@ pub enum SymbolError {
     NoCode(String),
 }
 
-/// The function `wanted` of the program `binary`. `debug`: the file with its symbols, where they are elsewhere.
-/// `wanted` is a name as the file has it, or as a person reads it (C++ and Rust).
+/// The function `wanted` of the program `binary`. `debug`: the file with its symbols, where they
+/// are elsewhere. `wanted` is the file's name, or the readable one (C++ and Rust).
 pub fn function(binary: &[u8], debug: Option<&[u8]>, wanted: &str) -> Result<Function, SymbolError> {
     let not_one = |error: object::Error| SymbolError::NotAProgram(error.to_string());
     let file = File::parse(binary).map_err(not_one)?;
@@ -119,12 +121,12 @@ pub fn function(binary: &[u8], debug: Option<&[u8]>, wanted: &str) -> Result<Fun
     Ok(Function { name, entry, exits: exits.into_iter().collect() })
 }
 
-/// A symbol as a person reads it: C++ and Rust names are mangled in files.
+/// The readable form of a symbol: C++ and Rust names are mangled in files.
 pub fn readable(symbol: &str) -> String {
     if let Ok(name) = rustc_demangle::try_demangle(symbol) {
         return format!("{name:#}");
     }
-    // A hostile name may unfold to anything; what is longer than this nobody reads.
+    // A hostile name may unfold to any length; a longer one is unreadable.
     let plain = || symbol.to_owned();
     if !symbol.starts_with("_Z") || symbol.len() > NAME_MOST {
         return plain();
@@ -144,7 +146,7 @@ pub fn build_id(binary: &[u8]) -> Option<String> {
     Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// A function larger than this is none.
+/// A larger one is no function.
 const CODE_MOST: u64 = 16 << 20;
 /// A longer name is shown as it is.
 const NAME_MOST: usize = 4096;
@@ -177,7 +179,7 @@ fn nearest(symbols: &[Symbol], wanted: &str) -> Vec<String> {
     let mut names: Vec<String> = symbols.iter().map(|symbol| readable(&symbol.name)).collect();
     names.sort_unstable();
     names.dedup();
-    // The last part of a path is what people remember.
+    // People remember the last part of a path.
     let last = |name: &str| name.rsplit("::").next().unwrap_or(name).to_ascii_lowercase();
     let wanted = last(wanted);
     names.sort_by_cached_key(|name| {
@@ -192,7 +194,7 @@ struct Segment {
     offset: u64,
 }
 
-/// What of the file is loaded where.
+/// The parts of the file that are loaded, and their addresses.
 fn segments(binary: &[u8]) -> Result<Vec<Segment>, SymbolError> {
     let not_one = |error: object::Error| SymbolError::NotAProgram(error.to_string());
     let header = object::elf::FileHeader64::<object::Endianness>::parse(binary).map_err(not_one)?;
@@ -280,7 +282,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_it_panic(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40), cut in any::<prop::sample::Index>()) {
+        fn no_bytes_make_it_panic(
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
+            cut in any::<prop::sample::Index>(),
+        ) {
             let mut binary = std::fs::read("/bin/true").unwrap();
             for (at, byte) in damage {
                 let at = at.index(binary.len().min(4096));

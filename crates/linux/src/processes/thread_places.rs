@@ -1,13 +1,13 @@
-//! Where threads of one process are, and what each CPU does: by the program in the kernel (`bpf::threads`), or, where that is
-//! refused, by each thread's `stat`, kept open.
+//! The places of one process's threads, and the use of each CPU: by the program in the kernel
+//! (`probes::threads`), or, where the kernel refuses it, by each thread's `stat`, kept open.
 //!
 //! | | the program | the files |
 //! |---|---|---|
 //! | a look at one thread | a load | a system call, 3 us |
-//! | what a CPU does | told | not known |
-//! | a CPU that begins to work | kicks | tells nobody |
+//! | use of a CPU | known | not known |
+//! | a CPU that begins to work | kicks | does not report |
 //!
-//! What always holds: a thread that has ended has no place; what is not known is `None`, never a guess.
+//! Invariants: a thread that has ended has no place; an unknown fact is `None`, never a guess.
 
 use crate::probes::{BpfError, Notifier, ThreadProgram};
 use crate::processes::threads;
@@ -16,44 +16,41 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
-/// Where a thread is.
+/// The place of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPlace {
-    /// Where it runs, or ran last.
+    /// The CPU where it runs, or ran last.
     pub cpu: CpuId,
-    /// Whether it can run.
+    /// Its state.
     pub state: PlaceState,
 }
 
-/// Whether a thread can run.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceState {
-    /// It runs, or waits for its turn to.
+    /// It runs, or waits for its turn.
     Runs,
     /// It waits for something else.
     Waits,
 }
 
-/// What a CPU does.
+/// The use of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupant {
-    /// Nothing.
+    /// Idle.
     Idle,
     /// It runs this thread of the process.
-    Own {
-        /// By its number.
-        thread: u32,
-    },
+    Own { thread: u32 },
     /// It runs something else.
     Other,
 }
 
-/// When a CPU shall tell of itself, once. The numbers are those of the program.
+/// When a CPU shall report, once. The numbers are those of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kick {
     /// Not at all.
     Never = 0,
-    /// When it has worked for `bpf::KICK_PATIENCE` at a stretch.
+    /// When it has worked for `probes::KICK_PATIENCE` at a stretch.
     WhenItWorks = 1,
     /// When it is idle.
     WhenItIsIdle = 2,
@@ -86,7 +83,7 @@ impl ThreadPlaces {
         Self { process, way: Way::Files(BTreeMap::new()) }
     }
 
-    /// True if what CPUs do is known, so that idle ones can be told.
+    /// True if the use of CPUs is known, so idle ones can be told.
     pub fn sees_cpus(&self) -> bool {
         matches!(self.way, Way::Program(_))
     }
@@ -111,7 +108,7 @@ impl ThreadPlaces {
         }
     }
 
-    /// Where a watched thread is; `None` if it is not watched, or has ended.
+    /// The place of a watched thread; `None` if it is not watched, or has ended.
     pub fn place(&self, thread: u32) -> Option<ThreadPlace> {
         match &self.way {
             Way::Program(program) => program.place(thread),
@@ -119,7 +116,7 @@ impl ThreadPlaces {
         }
     }
 
-    /// What a CPU does, the calling process aside; `None` if that is not known.
+    /// The use of a CPU, the calling process aside; `None` if it is not known.
     pub fn occupant(&self, cpu: CpuId) -> Option<Occupant> {
         match &self.way {
             Way::Program(program) => program.occupant(cpu),
@@ -127,14 +124,15 @@ impl ThreadPlaces {
         }
     }
 
-    /// Asks a CPU to kick, instead of what it was asked before.
+    /// Asks a CPU to kick, in place of its earlier request.
     pub fn ask_kick(&self, cpu: CpuId, kick: Kick) {
         if let Way::Program(program) = &self.way {
             program.ask_kick(cpu, kick);
         }
     }
 
-    /// Calls `heard` at each kick, on a thread of its own, until the notifier is dropped; `None` where no CPU kicks.
+    /// Calls `heard` at each kick, on a thread of its own, until the notifier is dropped; `None`
+    /// where no CPU kicks.
     pub fn hear_kicks(&self, heard: impl FnMut() + Send + 'static) -> io::Result<Option<Notifier>> {
         match &self.way {
             Way::Program(program) => program.hear_kicks(heard).map(Some),

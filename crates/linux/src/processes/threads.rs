@@ -1,11 +1,13 @@
-//! Threads of running processes: which there are, where they may run, and how one is told from a later one that bears
-//! its number.
+//! Threads of running processes: their list, their CPUs, and how to tell one from a later one with
+//! the same number.
 //!
-//! The kernel uses a thread's number again after some time, so a number that was written down says little: with the
-//! time at which the thread began (field 22 of its `stat`, in clock ticks since boot) it names that thread and no
-//! other. The path of such a name in a journal is `affinity/PROCESS:BEGAN/THREAD:BEGAN`.
+//! The kernel uses a thread's number again after some time, so a recorded number proves little.
+//! With the thread's start time (field 22 of its `stat`, in clock ticks since boot) it names that
+//! thread and no other. The path of such a name in a journal is
+//! `affinity/PROCESS:BEGAN/THREAD:BEGAN`.
 //!
-//! Everything is read from the real `/proc`, even under a moved root: a system call reaches real threads only.
+//! Everything is read from the real `/proc`, even under a moved root: a system call reaches real
+//! threads only.
 
 use crate::processes::thread_places::{PlaceState, ThreadPlace};
 use machine::{CpuId, CpuList};
@@ -16,7 +18,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
-/// How the path of a thread's affinity begins in a journal.
+/// The beginning of a thread's affinity path in a journal.
 pub(crate) const AFFINITY: &str = "affinity/";
 
 /// One thread of one process, for good.
@@ -53,7 +55,7 @@ impl ThreadName {
         Some(Self { process, process_began, thread, began })
     }
 
-    /// True if the process is still the one that is meant.
+    /// True if the process is still the named one.
     pub(crate) fn process_lives(&self) -> bool {
         began(self.process, self.process).is_ok_and(|began| began == self.process_began)
     }
@@ -61,7 +63,8 @@ impl ThreadName {
 
 /// When a thread began, in clock ticks since boot.
 pub(crate) fn began(process: u32, thread: u32) -> io::Result<u64> {
-    // The fields up to the one that is wanted fill less than this, and the kernel hands them over in one piece.
+    // The fields up to the needed one fill less than this, and the kernel hands them over in one
+    // piece.
     let mut text = [0; 1024];
     let length = File::open(format!("/proc/{process}/task/{thread}/stat"))?.read(&mut text)?;
     let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "no start time in its stat");
@@ -80,19 +83,21 @@ pub(crate) fn is_of(process: u32, user: u32) -> bool {
     fs::metadata(format!("/proc/{process}")).is_ok_and(|folder| folder.uid() == user)
 }
 
-/// Field 22, counted after the command: that stands in parentheses and may hold spaces and parentheses itself.
+/// Field 22, counted after the command: that stands in parentheses and may hold spaces and
+/// parentheses itself.
 fn began_in(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// True for a thread of the kernel's that nobody may move: it belongs to its CPU (`PF_NO_SETAFFINITY`), or follows the interrupt
-/// that it serves (`irq/N-NAME`).
+/// True for a kernel thread that cannot be moved: it belongs to its CPU (`PF_NO_SETAFFINITY`), or
+/// follows the interrupt that it serves (`irq/N-NAME`).
 pub(crate) fn is_kept_by_kernel(process: u32, thread: u32) -> io::Result<bool> {
     let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/stat"))?;
     Ok(is_kept_in(&text))
 }
 
-/// Field 9 is the flags, of which this one and the one that says "the kernel's own" are as old as the kernel's sources in git.
+/// Field 9 is the flags, of which this one and the one that says "the kernel's own" are as old as
+/// the kernel's sources in git.
 fn is_kept_in(stat: &str) -> bool {
     const NO_SETAFFINITY: u32 = 0x0400_0000;
     const KTHREAD: u32 = 0x0020_0000;
@@ -102,14 +107,16 @@ fn is_kept_in(stat: &str) -> bool {
     flags & NO_SETAFFINITY != 0 || (flags & KTHREAD != 0 && serves_interrupt)
 }
 
-/// The cpuset in which a thread is, as a path in the tree that has the controller; `None` where the kernel does not tell.
+/// The cpuset of a thread, as a path in the tree that has the controller; `None` where the kernel
+/// does not show it.
 pub(crate) fn cpuset_of(process: u32, thread: u32) -> Option<String> {
     let text = |file: &str| fs::read_to_string(format!("/proc/{process}/task/{thread}/{file}")).ok();
     // A kernel without cpusets of version 1 may lack the file (7.2 as Debian builds it).
     text("cpuset").map_or_else(|| cpuset_in(&text("cgroup")?), |path| Some(path.trim_end().to_owned()))
 }
 
-/// The group of a thread's `cgroup` file that has a say in its CPUs: version 1's, or else version 2's.
+/// The group in a thread's `cgroup` file that decides on its CPUs: version 1's, or else version
+/// 2's.
 fn cpuset_in(text: &str) -> Option<String> {
     let groups = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let of_first = groups().find(|(controllers, _)| controllers.split(',').any(|one| one == "cpuset"));
@@ -117,7 +124,7 @@ fn cpuset_in(text: &str) -> Option<String> {
     of_first.or_else(of_second).map(|(_, path)| path.to_owned())
 }
 
-/// Where any thread of a process may run; `None` if it has ended.
+/// The union of the CPUs of a process's threads; `None` if it has ended.
 pub fn cpus_of_process(process: u32) -> Option<CpuList> {
     let threads = of_process(process).ok()?;
     let cpus: Vec<CpuList> = threads.into_iter().filter_map(|thread| cpus(thread).ok()).collect();
@@ -129,20 +136,22 @@ pub(crate) fn kernel_release() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
 
-/// True if a kernel of this release remembers the CPUs that a thread chose for itself when its cpuset changes or a CPU goes: since
-/// 6.2. Before, every thread of the cpuset is given all that the cpuset has.
+/// True if a kernel of this release remembers the CPUs that a thread chose for itself when its
+/// cpuset changes or a CPU goes: since 6.2. Before, every thread of the cpuset is given all that
+/// the cpuset has.
 pub(crate) fn remembers_pins(release: &str) -> bool {
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map_while(|part| part.parse().ok());
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     version >= (6, 2)
 }
 
-/// Where a thread is; `None` if it has ended.
+/// The place of a thread; `None` if it has ended.
 pub(crate) fn place(process: u32, thread: u32) -> Option<ThreadPlace> {
     place_from(&File::open(format!("/proc/{process}/task/{thread}/stat")).ok()?)
 }
 
-/// The same from its `stat`, kept open: reading fails when the thread has ended, whoever has its number then.
+/// The same from its `stat`, kept open: reading fails when the thread has ended, even if its number
+/// is in use again.
 pub(crate) fn place_from(stat: &File) -> Option<ThreadPlace> {
     let mut text = [0; 1024];
     let length = stat.read_at(&mut text, 0).ok()?;
@@ -161,7 +170,7 @@ fn place_in(stat: &str) -> Option<ThreadPlace> {
     Some(ThreadPlace { cpu: CpuId(fields.nth(35)?.parse().ok()?), state })
 }
 
-/// What a thread calls itself.
+/// A thread's name.
 pub(crate) fn command(process: u32, thread: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).ok()?;
     Some(crate::printable_name(text.trim_end()))
@@ -177,7 +186,7 @@ pub(crate) fn of_process(process: u32) -> io::Result<Vec<u32>> {
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// How many threads a process has; 0 if it has ended.
+/// The number of threads of a process; 0 if it has ended.
 pub(crate) fn count(process: u32) -> usize {
     use std::os::unix::fs::MetadataExt;
     let links = fs::metadata(format!("/proc/{process}/task")).map_or(0, |folder| folder.nlink());
@@ -201,8 +210,9 @@ pub(crate) fn set_cpus(thread: u32, cpus: &CpuList) -> io::Result<()> {
     set_mask(thread, &set)
 }
 
-/// Lets a thread run wherever its cpuset lets it. Kernels since 6.2 remember what was asked for and not what was
-/// left of it, so such a thread follows when its cpuset grows or a CPU comes back, as one that was never pinned.
+/// Lets a thread run wherever its cpuset lets it. Kernels since 6.2 remember the requested CPUs and
+/// not the remaining ones, so such a thread follows when its cpuset grows or a CPU comes back, as
+/// one that was never pinned.
 pub(crate) fn set_all_cpus(thread: u32) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in 0..CpuSet::MAX_CPU {
@@ -226,7 +236,7 @@ fn set_mask(thread: u32, set: &CpuSet) -> io::Result<()> {
 
 fn pid(thread: u32) -> io::Result<Option<Pid>> {
     let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
-    // None would mean the calling thread.
+    // No number would mean the calling thread.
     pid.map(Some).ok_or_else(|| Errno::SRCH.into())
 }
 

@@ -1,14 +1,14 @@
-//! The CPUs' caches, and who shares them.
+//! The CPUs' caches, and the CPUs that share them.
 //!
-//! `cpuN/cache/indexM/` describes one cache as CPU N sees it: `level`, `type` (Data, Instruction, Unified), `size`
-//! (`36608K`), `shared_cpu_list`. The same cache appears under each of its CPUs; here it is listed once. Who shares
-//! the last level matters to whoever moves connections between workers: a move within it is cheap.
+//! `cpuN/cache/indexM/` describes one cache as CPU N sees it: `level`, `type` (Data, Instruction,
+//! Unified), `size` (`36608K`), `shared_cpu_list`. The same cache appears under each of its CPUs;
+//! here it is listed once. The CPUs of a last level matter for moving connections between workers:
+//! a move within it is cheap.
 
 use crate::root::{Gaps, Root, cpu_folder};
 use machine::CpuList;
 use serde::Serialize;
 
-/// One cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cache {
     /// 1 is nearest to the core.
@@ -17,7 +17,7 @@ pub struct Cache {
     pub kind: String,
     /// Its size; firmware of some Arm boards does not say.
     pub bytes: Option<u64>,
-    /// Those of the CPUs asked for that share it.
+    /// The requested CPUs that share it.
     pub cpus: CpuList,
 }
 

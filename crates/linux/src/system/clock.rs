@@ -1,4 +1,4 @@
-//! Now, as the kernel's monotonic clock has it, and sleeping until a given time.
+//! The kernel's monotonic clock, and sleeping until a given time.
 
 use machine::Instant;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
@@ -22,8 +22,8 @@ pub fn sleep_until(deadline: Instant) {
     while clock_nanosleep_absolute(ClockId::Monotonic, &request) == Err(rustix::io::Errno::INTR) {}
 }
 
-/// Lets the calling thread's timers fire when they are due. By default the kernel may let them be late by 50 us, to
-/// gather wake-ups; who measures lateness must not measure that.
+/// Lets the calling thread's timers fire when they are due. By default the kernel may delay them by
+/// 50 us, to gather wake-ups; a measurement of lateness must not measure that.
 pub fn want_exact_timers() {
     // Refused nowhere; if it were, sleeps are a little late.
     let _ = set_current_timer_slack(NonZeroU64::new(1));

@@ -1,20 +1,20 @@
-//! Which performance counters there are, as the kernel's perf lists them.
+//! The performance counters that the kernel's perf lists.
 //!
-//! Each folder of `sys/bus/event_source/devices` is one unit. The processor's own counters (cycles, stalls) are `cpu`
-//! on x86, `cpu_core` and `cpu_atom` on hybrids, `armv8_...` on Arm; a virtual machine rarely has any. `power` is RAPL
-//! by another road; `cstate_core` and `cstate_pkg` say what sleep the hardware really took, on Intel. All are discovered
-//! by name; there is no table of models here.
+//! Each folder of `sys/bus/event_source/devices` is one unit. The processor's own counters (cycles,
+//! stalls) are `cpu` on x86, `cpu_core` and `cpu_atom` on hybrids, `armv8_...` on Arm; a virtual
+//! machine rarely has any. `power` is RAPL by another road; on Intel, `cstate_core` and
+//! `cstate_pkg` count the sleep that the hardware really took. All are discovered by name; there is
+//! no table of models here.
 
 use crate::root::{Gaps, Root};
 use machine::CpuList;
 use serde::Serialize;
 
-/// One unit of counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CounterUnit {
-    /// As perf calls it.
+    /// perf's name for it.
     pub name: String,
-    /// Where it must be read, for what many CPUs share.
+    /// The CPUs that read it, for a unit that many CPUs share.
     pub read_on: Option<CpuList>,
     /// The events that it names, without their `.unit` and `.scale`.
     pub events: Vec<String>,

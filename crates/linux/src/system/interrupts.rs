@@ -1,9 +1,10 @@
-//! The files that say which CPUs serve an interrupt, and which the work of a network queue; and which interrupt is which queue's.
+//! The files with the CPUs of an interrupt and of a network queue's work; and the queue that each
+//! interrupt serves.
 
 use crate::root::Root;
 use std::collections::BTreeMap;
 
-/// `smp_affinity` of every interrupt that is there.
+/// `smp_affinity` of every interrupt.
 pub(crate) fn masks_of_interrupts(root: &Root) -> Vec<String> {
     let names = root.names("proc/irq").unwrap_or_default();
     let numbers = names.into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
@@ -26,15 +27,16 @@ pub(crate) fn network_devices(root: &Root) -> Vec<String> {
     root.names("sys/class/net").unwrap_or_default()
 }
 
-/// `smp_affinity` of the interrupt of each receive queue of a network device, as far as interrupts of their own can be told by their
-/// names. None at all where two would be of one queue: then their names mean something else.
+/// `smp_affinity` of the interrupt of each receive queue of a network device, as far as the names
+/// show interrupts of their own. None at all where two would be of one queue: then their names mean
+/// something else.
 pub(crate) fn interrupts_of_queues(root: &Root, device: &str) -> BTreeMap<u32, String> {
     // A card's own, or of the PCI device below a virtual one (virtio).
     let folders = ["device/msi_irqs", "device/../msi_irqs"].map(|at| format!("sys/class/net/{device}/{at}"));
     let numbers = folders.iter().map(|folder| root.names(folder).unwrap_or_default());
     let mut queues = BTreeMap::new();
     for number in numbers.into_iter().find(|numbers| !numbers.is_empty()).unwrap_or_default() {
-        // Whoever has requested an interrupt has a folder there.
+        // A driver that has requested an interrupt has a folder there.
         let actions = root.names(&format!("proc/irq/{number}")).unwrap_or_default();
         for queue in actions.iter().filter_map(|action| receive_queue(action)) {
             if queues.insert(queue, format!("proc/irq/{number}/smp_affinity")).is_some() {
@@ -45,8 +47,8 @@ pub(crate) fn interrupts_of_queues(root: &Root, device: &str) -> BTreeMap<u32, S
     queues
 }
 
-/// The receive queue that an interrupt serves, by the name that its driver gave it: `virtio0-input.3`, `eth0-TxRx-3`, `ens5-Tx-Rx-3`,
-/// `mlx5_comp3@pci:0000:01:00.0`.
+/// The receive queue that an interrupt serves, by its driver's name: `virtio0-input.3`,
+/// `eth0-TxRx-3`, `ens5-Tx-Rx-3`, `mlx5_comp3@pci:0000:01:00.0`.
 fn receive_queue(action: &str) -> Option<u32> {
     let name = action.split('@').next()?.to_ascii_lowercase();
     let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit());

@@ -1,8 +1,8 @@
-//! What the kernel was told at boot about idle states, clocks and CPUs.
+//! Boot parameters about idle states, frequencies and CPUs.
 //!
-//! Half of all vanished C-states were sent away by a word on the kernel's command line that somebody's latency guide
-//! recommended years ago. Only words with a known meaning are shown: the rest of the line is nobody's business, and may
-//! hold addresses and passwords.
+//! Half of all vanished C-states were sent away by a word on the kernel's command line that a
+//! latency guide recommended years ago. Only words with a known meaning are shown: the rest of the
+//! line is private, and may hold addresses and passwords.
 
 use crate::root::{Gaps, Root};
 use serde::Serialize;
@@ -12,11 +12,11 @@ use serde::Serialize;
 pub struct BootWord {
     /// As it stands there: `intel_idle.max_cstate=1`.
     pub word: String,
-    /// What it does.
+    /// Its effect.
     pub does: &'static str,
 }
 
-/// By how the word begins. The first that fits counts, so the special stands before the general.
+/// By the beginning of a word. The first match counts, so the special stands before the general.
 const MEANINGS: [(&str, &str); 35] = [
     ("idle=poll", "idle CPUs spin: no idle state is ever taken"),
     ("idle=halt", "idle CPUs take HLT alone: no deeper state"),
@@ -60,7 +60,8 @@ pub fn boot_words(root: &Root, gaps: &mut Gaps) -> Vec<BootWord> {
     meaningful(&gaps.text(root, "proc/cmdline").unwrap_or_default())
 }
 
-/// The words of `line` that have a meaning here. What follows `--` is for the first process, not for the kernel.
+/// The words of `line` that have a meaning here. Words after `--` are for the first process, not
+/// for the kernel.
 pub fn meaningful(line: &str) -> Vec<BootWord> {
     let known = |word: &str| {
         let (_, does) = MEANINGS.iter().find(|(begins, _)| match begins.ends_with(['=', '.']) {

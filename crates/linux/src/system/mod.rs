@@ -1,5 +1,5 @@
-//! The machine as the kernel describes it: processor, caches, interrupts, counters, boot parameters,
-//! and where the time of each CPU went. Everything here only reads.
+//! The machine as the kernel describes it: processor, caches, interrupts, counters, boot
+//! parameters, and where the time of each CPU went. Everything here only reads.
 
 pub(crate) mod cache;
 pub(crate) mod clock;

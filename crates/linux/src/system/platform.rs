@@ -1,21 +1,22 @@
-//! Who made the machine, which kernel runs on it, and whether it is a machine at all.
+//! The maker of the machine, its kernel, and whether it is virtual.
 //!
-//! On x86 the processor's flags say `hypervisor`; the firmware's tables (DMI) name the vendor, where there are any: a
-//! microVM has none. Arm has no such flag: there, the vendor's name and the device tree must tell. In a virtual
-//! machine the idle states, the clocks and the counters are what the host chooses to show.
+//! On x86 the processor's flags say `hypervisor`; the firmware's tables (DMI) name the vendor,
+//! where there are any: a microVM has none. Arm has no such flag: there, the vendor's name and the
+//! device tree must tell. In a virtual machine the host chooses which idle states, frequencies and
+//! counters to show.
 
 use crate::energy::processor;
 use crate::root::{Gaps, Root};
 use serde::Serialize;
 
-/// What the machine says of itself.
+/// The machine's own description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Identity {
-    /// The processor's name; on Arm, who designed it and its part number.
+    /// The processor's name; on Arm, its designer and its part number.
     pub processor: Option<String>,
     /// The maker of the machine, or of the hypervisor (DMI).
     pub vendor: Option<String>,
-    /// What the maker calls it (DMI).
+    /// The maker's name for it (DMI).
     pub product: Option<String>,
     /// The kernel's release.
     pub kernel: Option<String>,
@@ -36,7 +37,6 @@ const VIRTUAL_VENDORS: [&str; 9] = [
     "Parallels",
 ];
 
-/// Reads it.
 pub fn identity(root: &Root, gaps: &mut Gaps) -> Identity {
     let cpuinfo = gaps.text(root, "proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -48,7 +48,7 @@ pub fn identity(root: &Root, gaps: &mut Gaps) -> Identity {
     let vendor = gaps.text(root, "sys/class/dmi/id/sys_vendor");
     let product = gaps.text(root, "sys/class/dmi/id/product_name");
     let flag = field("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
-    // These two rent out whole machines as well, and call them so.
+    // These two rent out whole machines as well, under this name.
     let metal = product.as_deref().is_some_and(|product| product.contains("metal"));
     let by_vendor =
         vendor.as_ref().map(|vendor| VIRTUAL_VENDORS.iter().any(|known| vendor.starts_with(known)) && !metal);
@@ -60,14 +60,15 @@ pub fn identity(root: &Root, gaps: &mut Gaps) -> Identity {
             Some(format!("{} core, part {part}", designer(field("CPU implementer").unwrap_or("?"))))
         }),
         kernel: gaps.text(root, "proc/sys/kernel/osrelease"),
-        // The flag is the processor's own word; a vendor such as Microsoft also makes real machines.
+        // The flag is the processor's own word; a vendor such as Microsoft also makes real
+        // machines.
         virtual_machine: flag.or(by_tree).or(by_vendor),
         vendor,
         product,
     }
 }
 
-/// Arm's registry of who designs cores.
+/// Arm's registry of core designers.
 fn designer(code: &str) -> &str {
     match code {
         "0x41" => "Arm",

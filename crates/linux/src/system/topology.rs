@@ -1,10 +1,11 @@
-//! Which CPUs the machine has, and which share a core, a socket and a memory.
+//! The machine's CPUs, and those that share a core, a socket and a memory.
 
 use crate::root::{FileError, Gaps, Root, cpu_folder};
 use machine::{Cpu, CpuId, CpuList, Topology};
 use serde::Serialize;
 
-/// The CPUs that are online. A machine whose kernel has no hotplug does not say; then every CPU with a folder counts.
+/// The online CPUs. A machine whose kernel has no hotplug does not list them; then every CPU with a
+/// folder counts.
 pub fn online_cpus(root: &Root) -> Result<CpuList, FileError> {
     match root.parse("sys/devices/system/cpu/online", "a list of CPUs such as 0-3,8") {
         Err(FileError::Missing { .. }) => {
@@ -16,8 +17,8 @@ pub fn online_cpus(root: &Root) -> Result<CpuList, FileError> {
     }
 }
 
-/// The online CPUs with their cores and sockets. Where the kernel does not say (some Arm boards and containers), each
-/// CPU is a core of its own in socket 0.
+/// The online CPUs with their cores and sockets. Where the kernel shows none (some Arm boards and
+/// containers), each CPU is a core of its own in socket 0.
 pub fn topology(root: &Root) -> Result<Topology, FileError> {
     Ok(topology_of(root, &online_cpus(root)?))
 }
@@ -38,9 +39,10 @@ pub fn topology_of(root: &Root, cpus: &CpuList) -> Topology {
     Topology(cpus.collect())
 }
 
-/// The clusters of these CPUs, in the order of their first: CPUs that share what is below the socket's own cache, as the kernel tells it
-/// (`cluster_cpus_list`, Linux 5.16); where it does not, CPUs of one capacity, which the kernel tells on machines with cores of two kinds
-/// (`cpu_capacity`); else all are one cluster.
+/// The clusters of these CPUs, in the order of their first: CPUs that share a part below the
+/// socket's own cache, as the kernel shows it (`cluster_cpus_list`, Linux 5.16). Elsewhere, CPUs of
+/// one capacity, which the kernel shows on machines with cores of two kinds (`cpu_capacity`); else
+/// all are one cluster.
 pub fn clusters(root: &Root, cpus: &CpuList) -> Vec<CpuList> {
     let key = |cpu: CpuId| {
         let text = |file: &str| {
@@ -59,7 +61,8 @@ pub fn clusters(root: &Root, cpus: &CpuList) -> Vec<CpuList> {
     clusters.into_iter().map(|(_, cluster)| cluster).collect()
 }
 
-/// Whether two threads share a core now (`smt/active`). Kernels that know no hyperthreads do not say.
+/// True if two threads share a core now (`smt/active`). Kernels that know no hyperthreads do not
+/// say.
 pub fn smt_active(root: &Root, gaps: &mut Gaps) -> Option<bool> {
     gaps.parse::<u8>(root, "sys/devices/system/cpu/smt/active", "0 or 1").map(|active| active != 0)
 }

@@ -1,15 +1,19 @@
-//! Where each CPU's time went: busy, or in which idle state.
+//! Where each CPU's time went: busy, or in an idle state.
 //!
-//! cpuidle adds a sleep to its state when the sleep *ends*, so on a quiet machine seconds can be missing; `/proc/stat`
-//! counts a sleep while it lasts, but in steps of a clock tick and without telling states apart. So residency comes
-//! from cpuidle, and where `/proc/stat` has seen more idleness than cpuidle, the rest is a sleep in progress.
+//! cpuidle adds a sleep to its state when the sleep *ends*, so on a quiet machine seconds can be
+//! missing; `/proc/stat` counts a sleep while it lasts, but in steps of a clock tick and without
+//! telling states apart. So residency comes from cpuidle, and where `/proc/stat` has seen more
+//! idleness than cpuidle, the rest is a sleep in progress.
 //!
-//! What always holds:
+//! Invariants:
 //! - Times are since the meter was made, so that a lost reading loses nothing.
-//! - busy + residency + asleep never exceed the time that passed, by more than the kernel's own rounding.
-//! - A CPU that is offline is not idle, and not busy either: all of it is `None`, as long as it is away. What it does over a
-//!   whole time in which it came back is not known exactly: the kernel may count its absence as idleness or not at all.
-//! - Without cpuidle, residency is `None` and busy comes from `/proc/stat` alone; without that too, busy is `None`.
+//! - busy + residency + asleep never exceed the time that passed, by more than the kernel's own
+//!   rounding.
+//! - A CPU that is offline is not idle, and not busy either: all of it is `None`, as long as it is
+//!   away. Its use over a span in which it came back is not known exactly: the kernel may count its
+//!   absence as idleness or not at all.
+//! - Without cpuidle, residency is `None` and busy comes from `/proc/stat` alone; without that too,
+//!   busy is `None`.
 
 use crate::cpuidle::{Residency, idle_table};
 use crate::root::Root;
@@ -21,19 +25,18 @@ use std::os::unix::fs::FileExt as _;
 /// One CPU's time since the meter was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuUsage {
-    /// Which.
     pub cpu: CpuId,
-    /// How long has been watched.
+    /// The time watched.
     pub elapsed: Duration,
     /// Time not idle.
     pub busy: Option<Duration>,
-    /// Time in each idle state as requested, in the order of the CPU's table, over the sleeps that have ended.
+    /// Time in each idle state as requested, in the order of the CPU's table, over the sleeps that
+    /// have ended.
     pub residency: Option<Vec<Duration>>,
     /// Time in a sleep that has not ended, whose state will be known when it ends.
     pub asleep: Duration,
 }
 
-/// Watches some CPUs.
 #[derive(Debug)]
 pub struct UsageMeter {
     root: Root,
@@ -90,7 +93,7 @@ impl UsageMeter {
     }
 }
 
-/// Splits `elapsed` by what the two sources say.
+/// Splits `elapsed` by the two sources.
 fn account(
     cpu: CpuId,
     elapsed: Duration,
@@ -108,11 +111,12 @@ fn account(
     CpuUsage { cpu, elapsed, busy: idle.map(|idle| elapsed - idle), residency, asleep }
 }
 
-/// `/proc/stat`. It stays open: closing a file costs the kernel a grace period, and some CPU a wake-up.
+/// `/proc/stat`. It stays open: closing a file costs the kernel a grace period, and some CPU a
+/// wake-up.
 #[derive(Debug)]
 struct Stat {
     file: Option<File>,
-    /// What it said last; its room is used again.
+    /// Its last text; the buffer is used again.
     text: Vec<u8>,
 }
 
@@ -121,7 +125,8 @@ impl Stat {
         Self { file: File::open(root.path("proc/stat")).ok(), text: Vec::new() }
     }
 
-    /// Idle time of each CPU since boot, waiting for I/O included; none where the kernel does not tell.
+    /// Idle time of each CPU since boot, waiting for I/O included; none where the kernel does not
+    /// tell.
     fn idle_times(&mut self) -> BTreeMap<CpuId, Duration> {
         let Some(file) = &self.file else { return BTreeMap::new() };
         let mut length = 0;
@@ -140,7 +145,7 @@ impl Stat {
     }
 }
 
-/// There is room for so much more at each reading.
+/// The room for growth at each reading.
 const PIECE: usize = 16 * 1024;
 
 fn parse_idle_times(text: &str, ticks_per_second: u64) -> BTreeMap<CpuId, Duration> {
@@ -179,7 +184,7 @@ mod tests {
         let mut meter = UsageMeter::start(machine.root(), &"1".parse().unwrap(), at(100));
         machine.write("sys/devices/system/cpu/cpu1/cpuidle/state1/time", "1000000\n");
         machine.write("sys/devices/system/cpu/cpu1/cpuidle/state3/time", "3000000\n");
-        // 5 s idle by /proc/stat, one of them waiting for I/O, of which cpuidle knows 4.
+        // 5 s idle by /proc/stat, one of them waiting for I/O; cpuidle knows of 4.
         machine.write("proc/stat", "cpu1 300 0 0 600 100 0 0\n");
         let usage = meter.read(at(110)).remove(0);
         assert_eq!((usage.cpu, usage.elapsed), (CpuId(1), secs(10)));
@@ -196,7 +201,7 @@ mod tests {
         machine.write("proc/stat", "cpu0 0 0 0 700 0\n");
         let usage = meter.read(at(10)).remove(0);
         assert_eq!((usage.busy, usage.residency), (Some(secs(3)), None));
-        // It is held open, so to remove it would take nothing away.
+        // It is held open, so removing it would take nothing away.
         machine.write("proc/stat", "");
         let usage = meter.read(at(10)).remove(0);
         assert_eq!(usage.busy, None, "missing, not zero");

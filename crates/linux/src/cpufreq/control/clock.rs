@@ -1,16 +1,17 @@
-//! Clocks by cpufreq: the speed that `userspace` takes, or the bounds of whoever chooses.
+//! Frequency by cpufreq: the speed that `userspace` takes, or the bounds of the governor.
 //!
 //! | the domain's governor | cap | speed |
 //! |---|---|---|
-//! | `userspace` | `scaling_setspeed`, never above what it was | `scaling_setspeed` |
+//! | `userspace` | `scaling_setspeed`, never above its earlier value | `scaling_setspeed` |
 //! | any other, or hardware that chooses | `scaling_max_freq` | `scaling_max_freq` and `scaling_min_freq` |
 //!
-//! Under `userspace` nobody but us chooses, and a write is in force when it returns; a governor or the hardware goes on
-//! choosing below a cap. Where the caller allows, the governor is replaced by `userspace` when it is opened, never later: that
-//! takes effect at once and costs the governor's settings, which the journal keeps with its name.
+//! Under `userspace` Roost alone chooses, and a write is in force when it returns. A governor or
+//! the hardware goes on choosing below a cap. Where the caller allows, `userspace` replaces the
+//! governor when the control is opened, never later. The change takes effect at once and costs the
+//! governor's settings, which the journal keeps with its name.
 //!
-//! What always holds: between two bounds the order of writes keeps the lower one below the upper one; what the hardware does
-//! not have is never written.
+//! Invariants: between two bounds the order of writes keeps the lower one below the upper
+//! one; a value that the hardware lacks is never written.
 
 use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
@@ -19,14 +20,14 @@ use crate::journal::{ChangeError, Journal};
 use crate::root::{Gaps, Root};
 use machine::{CpuList, FrequencyLimit, Kilohertz};
 
-/// The clock of one cpufreq policy.
 #[derive(Debug)]
 pub(super) struct Clock {
     /// Its folder below the root.
     folder: String,
-    /// Its governor was replaced by us: free means as fast as allowed, for nobody else raises it.
+    /// We replaced its governor: without a limit it runs as fast as allowed, for nothing else
+    /// raises it.
     pub(super) replaced: bool,
-    /// By this and nothing else; `None`: by what the governor takes.
+    /// The only setting to use; `None`: the one that the governor heeds.
     only: Option<FrequencyActuator>,
 }
 
@@ -42,19 +43,19 @@ impl Clock {
             None if governor == USERSPACE => self.set_speed(journal, order),
             Some(FrequencyActuator::SetSpeed) if governor == USERSPACE => self.set_speed(journal, order),
             Some(FrequencyActuator::SetSpeed) => Err(Trouble::Told(format!(
-                "{SPEED} is for the governor {USERSPACE}, and this one is {governor}: write {USERSPACE} to {GOVERNOR}, or leave the actuator out"
+                "{SPEED} is for the governor {USERSPACE}, and this one is {governor}: write \
+                 {USERSPACE} to {GOVERNOR}, or leave the actuator out"
             ))),
             _ => self.set_bounds(journal, order),
         }
     }
 
-    /// Nothing is asked for.
     pub(super) fn free(&self, journal: &mut Journal) -> Result<(), ChangeError> {
         if self.replaced {
             let fastest = journal.read(&self.file(MAX))?;
             return journal.set(&self.file(SPEED), &fastest).map(drop);
         }
-        // But for a governor that was replaced. The upper bound goes up before the lower one moves.
+        // Except for a replaced governor. The upper bound goes up before the lower one moves.
         [MAX, MIN, SPEED].into_iter().try_for_each(|file| journal.put_back(&self.file(file)))
     }
 
@@ -72,13 +73,13 @@ impl Clock {
         }
         journal.set(&self.file(GOVERNOR), USERSPACE)?;
         self.replaced = true;
-        // It begins with whatever speed the domain has just then, and nobody raises it.
+        // It begins with its speed at that moment, and nothing else raises it.
         self.free(journal)
     }
 
     fn set_speed(&self, journal: &mut Journal, order: &Order<'_>) -> Result<FrequencyState, Trouble> {
         let &Order { limit, clock: wanted, .. } = order;
-        // From before the governor was changed by somebody.
+        // A text from before another program changed the governor.
         for file in [MAX, MIN] {
             journal.put_back(&self.file(file))?;
         }
@@ -89,7 +90,8 @@ impl Clock {
                 .parse()
                 .map_err(|_| format!("{SPEED} reads `{earlier}` where a frequency was expected"))?,
         );
-        // A cap never raises the speed that somebody chose; one that we chose ourselves is no reason.
+        // A cap never raises a speed that another program chose. A speed that we chose is no
+        // reason.
         let kept_stricter = matches!(limit, FrequencyLimit::AtMost(_)) && earlier < wanted && !self.replaced;
         let wanted = if kept_stricter { earlier } else { wanted };
         let reads = journal.set(&file, &wanted.0.to_string())?;
@@ -136,7 +138,7 @@ impl Clock {
     }
 }
 
-/// What the file says is judged: a cap that is above what was asked is none.
+/// The file decides: a cap above the one that was requested is none.
 fn in_force(
     limit: FrequencyLimit,
     wanted: Kilohertz,
@@ -145,8 +147,7 @@ fn in_force(
     by: FrequencyActuator,
     kept_stricter: bool,
 ) -> Result<FrequencyState, Trouble> {
-    let wrong =
-        || format!("{file} reads {reads} after {} was written: somebody else's bound is in force", wanted.0);
+    let wrong = || format!("{file} reads {reads} after {} was written: another bound is in force", wanted.0);
     let reads = Kilohertz(reads.parse().map_err(|_| wrong())?);
     let is_met = match limit {
         FrequencyLimit::None | FrequencyLimit::AtMost(_) => reads <= wanted,
@@ -161,13 +162,14 @@ fn in_force(
 /// A driver without steps of its own rounds to a multiple of its bus clock, 100 MHz on most.
 const STEP_MAX: Kilohertz = Kilohertz(100_000);
 
-/// The domains with a CPU among `cpus`, of which the hardware's bounds can be read.
+/// The domains with a CPU among `cpus` and readable hardware bounds.
 pub(super) fn domains(root: &Root, cpus: &CpuList, only: Option<FrequencyActuator>) -> Vec<Domain> {
     let clock = |(folder, speeds)| Domain::new(Means::Clock(Clock { folder, replaced: false, only }), speeds);
     policies(root, cpus).into_iter().map(clock).collect()
 }
 
-/// cpufreq's policies with a CPU among `cpus`, of which the hardware's bounds can be read: each one's folder, and what it can do.
+/// cpufreq's policies with a CPU among `cpus` and readable hardware bounds: folder and abilities of
+/// each.
 pub(super) fn policies(root: &Root, cpus: &CpuList) -> Vec<(String, Speeds)> {
     let mut gaps = Gaps::default();
     let mut found = Vec::new();

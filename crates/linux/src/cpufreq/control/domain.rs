@@ -1,8 +1,10 @@
-//! CPUs that can only change speed together, what is asked for each of them, and by what their speed is set.
+//! CPUs that can only change speed together, the requests for each of them, and the means that sets
+//! their speed.
 //!
-//! Which CPUs those are depends on the means: cpufreq has its policies, duty cycles go by core (of two hyperthreads the one
-//! decides for the other, which one depends on the processor), power caps by socket. The rest is the same for all means: a
-//! domain gets the fastest of what its CPUs ask for, and one of which somebody else has a CPU is left as it is.
+//! The means decides which CPUs those are. cpufreq has its policies. Duty cycles go by core: one of
+//! two hyperthreads decides for the other, and the processor determines which one. Power caps go by
+//! socket. The rest is the same for all means: a domain gets the fastest of its CPUs' requests, and
+//! a domain of which another process has a CPU stays as it is.
 
 use super::clock::Clock;
 use super::duty_cycle::DutyCycle;
@@ -13,16 +15,15 @@ use crate::journal::{ChangeError, Journal};
 use machine::{CpuId, CpuList, FrequencyLimit, Kilohertz};
 use std::collections::BTreeMap;
 
-/// What a domain can do, for who chooses among its speeds.
+/// The abilities of a domain, for a policy that chooses among its speeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Speeds {
-    /// Its CPUs.
     pub cpus: CpuList,
-    /// The slowest and the fastest of the hardware.
+    /// The slowest and the fastest frequency of the hardware.
     pub hardware: (Kilohertz, Kilohertz),
-    /// The fastest without turbo, where the driver tells.
+    /// The fastest without turbo, where the driver shows it.
     pub base: Option<Kilohertz>,
-    /// Those that there are, slow to fast; empty where the driver takes any.
+    /// The steps, slow to fast; empty where the driver takes any frequency.
     pub steps: Vec<Kilohertz>,
 }
 
@@ -30,24 +31,23 @@ pub struct Speeds {
 pub(super) struct Domain {
     pub(super) means: Means,
     pub(super) speeds: Speeds,
-    /// CPUs of it that are not ours; with any, it stays as it is.
+    /// CPUs of it that are not ours. With any, the domain stays as it is.
     pub(super) foreign: CpuList,
-    /// By CPU what is asked for it; none: as fast as can be.
+    /// The request of each CPU. A CPU without one asks for full speed.
     pub(super) asked: BTreeMap<CpuId, FrequencyLimit>,
     pub(super) state: FrequencyState,
 }
 
-/// What a domain shall do, for those who set it.
+/// A domain's limit, for the code that sets it.
 pub(super) struct Order<'a> {
-    /// What it can do.
     pub(super) speeds: &'a Speeds,
-    /// What was asked for, all its CPUs together.
+    /// The combined request of all its CPUs.
     pub(super) limit: FrequencyLimit,
-    /// Of its steps the one that comes nearest.
+    /// The nearest of its steps.
     pub(super) clock: Kilohertz,
 }
 
-/// By what the speed of a domain is set.
+/// The means that sets the speed of a domain.
 #[derive(Debug)]
 pub(super) enum Means {
     Clock(Clock),
@@ -57,7 +57,7 @@ pub(super) enum Means {
 }
 
 impl Domain {
-    /// All of it ours, and nothing asked for.
+    /// All of it is ours, without a request.
     pub(super) fn new(means: Means, speeds: Speeds) -> Self {
         Self {
             means,
@@ -68,7 +68,7 @@ impl Domain {
         }
     }
 
-    /// An error if the limit is none for this domain.
+    /// Returns an error if the limit is none for this domain.
     pub(super) fn permits(&self, limit: FrequencyLimit) -> Result<(), String> {
         let (FrequencyLimit::AtMost(asked) | FrequencyLimit::Exactly(asked)) = limit else { return Ok(()) };
         if !self.foreign.0.is_empty() {
@@ -97,7 +97,8 @@ impl Domain {
         }
     }
 
-    /// The fastest of what its CPUs ask for. A speed among caps counts as a cap: who asked for a cap may be slower.
+    /// The fastest of its CPUs' requests. Among caps a speed counts as a cap: a CPU that asked for
+    /// a cap may be slower.
     pub(super) fn combined(&self) -> FrequencyLimit {
         let mut fastest: Option<(Kilohertz, bool)> = None;
         for cpu in &self.speeds.cpus.0 {
@@ -118,7 +119,7 @@ impl Domain {
         }
     }
 
-    /// Puts in force what its CPUs ask for together.
+    /// Puts the combined request of its CPUs in force.
     pub(super) fn put_in_force(&mut self, journal: &mut Journal) -> Result<FrequencyState, String> {
         let limit = self.combined();
         let Some(clock) = self.speeds.step(limit) else {
@@ -137,7 +138,6 @@ impl Domain {
         })
     }
 
-    /// Nothing is asked for.
     pub(super) fn free(&self, journal: &mut Journal) -> Result<(), ChangeError> {
         match &self.means {
             Means::Clock(clock) => clock.free(journal),
@@ -147,7 +147,7 @@ impl Domain {
         }
     }
 
-    /// True if what the journal calls `path` belongs to this domain.
+    /// True if the journal's `path` belongs to this domain.
     pub(super) fn has(&self, path: &str) -> bool {
         match &self.means {
             Means::Clock(clock) => clock.has(path),
@@ -157,7 +157,7 @@ impl Domain {
         }
     }
 
-    /// Why a change was not made, with what to do.
+    /// Why a change was not made, and the remedy.
     pub(super) fn explain(&self, error: &ChangeError) -> String {
         let own = match (&self.means, error) {
             (Means::Preference(_), ChangeError::File(file)) => Preference::explain(file),
@@ -170,7 +170,7 @@ impl Domain {
 }
 
 impl Speeds {
-    /// What of the steps comes nearest: a cap rounds down and a speed up, as the kernel does. `None` for no limit.
+    /// The nearest step: a cap rounds down and a speed up, as the kernel does. `None` for no limit.
     pub(super) fn step(&self, limit: FrequencyLimit) -> Option<Kilohertz> {
         let steps = &self.steps;
         match limit {
@@ -188,9 +188,8 @@ impl Speeds {
 /// Why a limit is not in force.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// In words that need no more.
+    /// The text says all.
     Told(String),
-    /// A change was not made.
     Change(ChangeError),
 }
 

@@ -1,9 +1,10 @@
-//! Duty cycles: the clock of a core stands still for a part of the time, by `IA32_CLOCK_MODULATION`.
+//! Duty cycles: the clock of a core stops for a part of the time, by `IA32_CLOCK_MODULATION`.
 //!
-//! The oldest way to slow an Intel processor down, and one that works where nobody sets clocks: without cpufreq, and below the
-//! slowest clock there is. The voltage stays, so that power falls with the speed and not with its cube: a clock that can be lowered
-//! saves more. Speeds are eighths of full speed, sixteenths where the processor has the finer steps (CPUID.06H:EAX bit 5, as
-//! `/dev/cpu/N/cpuid` tells; without the module `cpuid`, eighths).
+//! This is the oldest way to slow an Intel processor down. It works without cpufreq, and below the
+//! slowest frequency. The voltage stays, so power falls with the speed and not with its cube: a
+//! lower frequency saves more. Speeds are eighths of full speed, sixteenths where the processor has
+//! the finer steps (CPUID.06H:EAX bit 5, which `/dev/cpu/N/cpuid` shows; without the module
+//! `cpuid`, eighths).
 //!
 //! | bit of the register | is |
 //! |---|---|
@@ -11,13 +12,15 @@
 //! | 3 to 1 | eighths for which the clock runs, 1 to 7 |
 //! | 3 to 0 | sixteenths, 1 to 15, with the finer steps |
 //!
-//! Each hyperthread has a register, and one core has one clock: some processors take the greater of both, others the smaller. So
-//! both are given the same, and a core of which somebody else has a thread is left alone.
+//! Each hyperthread has a register, and one core has one clock: some processors take the greater of
+//! both, others the smaller. So both get the same value, and a core of which another process has a
+//! thread is left alone.
 //!
-//! What it costs. The first write of a register *taints the kernel* until it is booted again, whoever writes and whatever is put
-//! back later: so it is done only where a person has allowed it. A read or write interrupts its CPU and wakes it if it sleeps;
-//! somebody else's change is therefore looked for once a minute. Where the firmware or the ACPI driver slows a hot core down by the
-//! same register, the slower of the two stays.
+//! The cost: the first write of a register *taints the kernel* until the next boot, whichever
+//! program writes it and even if the value is put back. So it takes the user's consent. A read or
+//! write interrupts its CPU and wakes it if it sleeps. So other programs' changes are looked for
+//! once a minute. Where the firmware or the ACPI driver slows a hot core down by the same register,
+//! the slower of the two stays.
 
 use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
@@ -31,11 +34,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
-/// The duty cycle of one core.
 #[derive(Debug)]
 pub(super) struct DutyCycle {
     cpus: Vec<CpuId>,
-    /// Full speed has so many.
+    /// The steps of full speed.
     steps: u8,
 }
 
@@ -63,7 +65,8 @@ impl DutyCycle {
             let reads = journal.set(&file, &wanted)?;
             if reads != wanted {
                 return Err(Trouble::Told(format!(
-                    "IA32_CLOCK_MODULATION of {cpu} reads {reads} after {wanted} was written: the firmware holds it, or a hypervisor"
+                    "IA32_CLOCK_MODULATION of {cpu} reads {reads} after {wanted} was written: the \
+                     firmware holds it, or a hypervisor"
                 )));
             }
         }
@@ -91,7 +94,8 @@ impl DutyCycle {
                 if cause.kind() == std::io::ErrorKind::PermissionDenied =>
             {
                 Some(format!(
-                    "{}: {cause}; run as root with CAP_SYS_RAWIO; nobody may while the kernel is locked down (secure boot) or \
+                    "{}: {cause}; run as root with CAP_SYS_RAWIO; no user may while the kernel is \
+                     locked down (secure boot) or \
                      booted with msr.allow_writes=off",
                     path.display()
                 ))
@@ -101,13 +105,13 @@ impl DutyCycle {
     }
 }
 
-/// For so many steps of `steps` the clock runs.
+/// The clock runs for this many steps of `steps`.
 fn decoded(bits: u64, steps: u8) -> u8 {
     if bits & ON == 0 {
         return steps;
     }
     let field = if steps == FINE { bits & 0xf } else { bits >> 1 & 0x7 };
-    // Zero is reserved: what the processor makes of it is unknown, and nothing slower is there.
+    // Zero is reserved: its effect is unknown, and nothing slower exists.
     (field as u8).max(1)
 }
 
@@ -124,7 +128,7 @@ fn part_of(nominal: Kilohertz, step: u8, steps: u8) -> Kilohertz {
     Kilohertz(nominal.0 * u64::from(step) / u64::from(steps))
 }
 
-/// The cores with a CPU among `cpus`, or why they have no duty cycle.
+/// The cores with a CPU among `cpus`, or the reason that they have no duty cycle.
 pub(super) fn domains(root: &Root, cpus: &CpuList) -> Result<Vec<Domain>, String> {
     let about = root.text("proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
@@ -136,11 +140,13 @@ pub(super) fn domains(root: &Root, cpus: &CpuList) -> Result<Vec<Domain>, String
     let vendor = field("vendor_id").unwrap_or("unknown");
     if vendor != "GenuineIntel" {
         return Err(format!(
-            "the duty cycle is set by a register of Intel's processors, and this one is of {vendor}\nhint: leave duty-cycle out"
+            "the duty cycle is set by a register of Intel's processors, and this one is of \
+             {vendor}\nhint: leave duty-cycle out"
         ));
     }
     if !field("flags").unwrap_or_default().split_whitespace().any(|flag| flag == "acpi") {
-        return Err("this processor, or its hypervisor, offers no clock modulation (CPUID shows no ACPI bit)\nhint: leave \
+        return Err("this processor, or its hypervisor, offers no clock modulation (CPUID shows no \
+            ACPI bit)\nhint: leave \
              duty-cycle out, or use bare metal"
             .to_owned());
     }
@@ -163,7 +169,8 @@ pub(super) fn domains(root: &Root, cpus: &CpuList) -> Result<Vec<Domain>, String
         let first = threads[0];
         let Some(nominal) = nominal_clock(root, first) else {
             return Err(format!(
-                "nothing says at which clock {first} runs (no cpufreq, and no `@ 2.60GHz` in its name in /proc/cpuinfo)\nhint: \
+                "nothing says at which clock {first} runs (no cpufreq, and no `@ 2.60GHz` in its \
+                 name in /proc/cpuinfo)\nhint: \
                  leave duty-cycle out"
             ));
         };
@@ -209,7 +216,8 @@ mod tests {
         let machine = FakeMachine::intel_server(4);
         machine.write(
             "proc/cpuinfo",
-            "vendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) CPU E5-2665 0 @ 2.40GHz\nflags\t\t: fpu acpi mmx\n",
+            "vendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) CPU E5-2665 0 @ \
+             2.40GHz\nflags\t\t: fpu acpi mmx\n",
         );
         for cpu in 0..4 {
             machine.write(

@@ -1,10 +1,11 @@
-//! Limits how fast the CPUs that we own may run, and puts everything back.
+//! Limits how fast our CPUs may run, and puts everything back.
 //!
-//! A policy asks for a *cap* or a *speed* for one CPU ([`FrequencyLimit`]); machines set speed by *domain*, the CPUs that can only
-//! change together. So each CPU has what was asked for it, and its domain gets the fastest of them: nobody is slowed
-//! because a neighbour needs less. A CPU that nothing is asked for wants all it can have, and frees its domain.
+//! A policy requests a *cap* or a *speed* for one CPU ([`FrequencyLimit`]). Machines set speed by
+//! *domain*, the CPUs that can only change together. So each CPU keeps its request, and its domain
+//! gets the fastest of them: no CPU is slowed because a neighbour needs less. A CPU without a
+//! request wants full speed, and frees its domain.
 //!
-//! | [`FrequencyActuator`] | domain | what it writes | file |
+//! | [`FrequencyActuator`] | domain | setting | file |
 //! |---|---|---|---|
 //! | none named | cpufreq policy | a clock, under `userspace`; else bounds of it | `clock` |
 //! | `SetSpeed`, `Bounds` | cpufreq policy | that one of the two | `clock` |
@@ -12,18 +13,23 @@
 //! | `DutyCycle` | physical core | for which part of the time the clock runs | `duty_cycle` |
 //! | `PowerCap` | socket | the average power that it may take | `power_cap` |
 //!
-//! The last three are never chosen by themselves: they limit less exactly, or cost something that cannot be put back, so a person
-//! has to name them. What is decided stays a clock for all of them; each file says what it makes of one.
+//! The last three are never chosen by default: they limit less exactly, or have a cost that cannot
+//! be put back, so the user has to name them. The policy decides a frequency for all of them; each
+//! file documents its translation.
 //!
-//! Terms. *Hardware bounds* are the slowest and the fastest that a domain can run: beyond them is an error. *The administrator's
-//! bounds* are what the files would read without us: a limit is brought within them, and the answer says so. *Drift* is
-//! somebody else's change of a file that we hold.
+//! Terms:
+//! - *Hardware bounds*: the slowest and the fastest that a domain can run. A limit beyond them is
+//!   an error.
+//! - *The administrator's bounds*: the texts that the files would have without us. A limit is
+//!   brought within them, and the answer says so.
+//! - *Drift*: another program's change of a file that we hold.
 //!
-//! What always holds:
-//! - Only domains are written of which this process has locked every CPU; a CPU that is not ours keeps its clock.
-//! - Every write is journalled first and read back after; a bound when the kernel has had 50 ms to take it up. What is not in
-//!   force then is refused, and taken back.
-//! - Withdrawing gives what belongs there: the text that was there, or what somebody else has set since.
+//! Invariants:
+//! - Only domains of which this process has locked every CPU are written; a CPU that is not ours
+//!   keeps its frequency.
+//! - Every write is journalled first and read back after. The kernel has 50 ms to take a bound up.
+//!   A limit that is not in force then is refused and withdrawn.
+//! - Withdrawing restores the text that was there, or the one that another program has set since.
 
 mod clock;
 mod domain;
@@ -44,20 +50,20 @@ use std::collections::BTreeSet;
 
 /// How to open a [`FrequencyControl`].
 pub struct FrequencyOptions {
-    /// Who we are, for whoever finds a clock taken.
+    /// Our name, for a process that finds a frequency taken.
     pub holder: String,
-    /// By what; `None`: the clock, in the way that its governor takes.
+    /// The means; `None`: frequency, in the way that the governor heeds.
     pub actuator: Option<FrequencyActuator>,
-    /// A model-specific register may be written, which taints the kernel until it is booted again.
+    /// A model-specific register may be written, which taints the kernel until the next boot.
     pub allow_msr: bool,
-    /// Replace the governor by `userspace` where there is one to be had.
+    /// Replace the governor by `userspace` where it is offered.
     pub may_replace_governor: bool,
     /// Called between the steps of each change; for tests that end the process there.
     pub checkpoint: Option<Checkpoint>,
 }
 
 impl FrequencyOptions {
-    /// In the name of `holder`, with the governors as they are.
+    /// Options in the name of `holder`, with the governors as they are.
     pub fn new(holder: impl Into<String>) -> Self {
         Self {
             holder: holder.into(),
@@ -69,43 +75,43 @@ impl FrequencyOptions {
     }
 }
 
-/// Why clocks cannot be held.
+/// Why frequencies cannot be held.
 #[derive(Debug, thiserror::Error)]
 pub enum FrequencyError {
-    /// There is nothing to set.
     #[error(
-        "no clock of CPU {cpus} can be set: this kernel shows no cpufreq for them, as on most virtual machines\nhint: \
-         on a real machine load its driver (modprobe acpi-cpufreq) or let the firmware leave the clock to the system"
+        "no clock of CPU {cpus} can be set: this kernel shows no cpufreq for them, as on most \
+         virtual machines\nhint: \
+         on a real machine load its driver (modprobe acpi-cpufreq) or let the firmware leave the \
+         clock to the system"
     )]
-    Unsupported {
-        /// None of these.
-        cpus: CpuList,
-    },
-    /// The means that was named is not to be had.
+    Unsupported { cpus: CpuList },
+    /// The requested means is not available.
     #[error("{by} cannot be had here: {reason}")]
     Lacking {
-        /// Which.
         by: FrequencyActuator,
-        /// What is missing, and what to do.
+        /// The missing part, and the remedy.
         reason: String,
     },
-    /// It writes a register, and nobody has allowed that.
+    /// It writes a register, and the user has not allowed that.
     #[error(
-        "duty-cycle writes a model-specific register, which taints the kernel (flag S in /proc/sys/kernel/tainted): the duty \
-         cycle is put back at the end, the taint stays until the next boot\nhint: allow it with --allow-msr, or allow_msr = true"
+        "duty-cycle writes a model-specific register, which taints the kernel (flag S in \
+         /proc/sys/kernel/tainted): the duty \
+         cycle is put back at the end, the taint stays until the next boot\nhint: allow it with \
+         --allow-msr, or allow_msr = true"
     )]
     MsrNotAllowed,
-    /// Somebody has them, or nobody can know.
+    /// Another process has them, or no lock can tell.
     #[error(transparent)]
     Lock(#[from] LockError),
 }
 
-/// What every domain can do that has a CPU among `cpus` and whose clock cpufreq sets.
+/// The abilities of every domain that has a CPU among `cpus` and a frequency that cpufreq sets.
 pub fn speeds(root: &Root, cpus: &CpuList) -> Vec<Speeds> {
     clock::policies(root, cpus).into_iter().map(|(_, speeds)| speeds).collect()
 }
 
-/// What every domain can do that has a CPU among `cpus`, by this means; or why that is not to be had.
+/// The abilities of every domain that has a CPU among `cpus`, by this means; or the reason that it
+/// is not available.
 pub fn speeds_by(
     root: &Root,
     cpus: &CpuList,
@@ -114,8 +120,9 @@ pub fn speeds_by(
     Ok(domains(root, cpus, actuator)?.into_iter().map(|domain| domain.speeds).collect())
 }
 
-/// The clocks of the CPUs that this process owns. Everything is put back when it is dropped, so also when a panic unwinds;
-/// `std::process::exit` drops nothing, so call [`FrequencyControl::release`] before it.
+/// The frequencies of the CPUs that this process owns. Drop puts everything back, so also when a
+/// panic unwinds; `std::process::exit` drops nothing, so call [`FrequencyControl::release`] before
+/// it.
 #[derive(Debug)]
 pub struct FrequencyControl {
     journal: Option<Journal>,
@@ -129,7 +136,8 @@ pub struct FrequencyControl {
 }
 
 impl FrequencyControl {
-    /// Locks the clocks of `cpus`, puts back what a dead run left, and prepares to limit them.
+    /// Locks the frequencies of `cpus`, puts back the settings that a dead run left, and prepares
+    /// to limit them.
     pub fn open(root: &Root, cpus: &CpuList, options: FrequencyOptions) -> Result<Self, FrequencyError> {
         if options.actuator == Some(FrequencyActuator::DutyCycle) && !options.allow_msr {
             return Err(FrequencyError::MsrNotAllowed);
@@ -155,12 +163,12 @@ impl FrequencyControl {
         Ok(control)
     }
 
-    /// What each domain can do.
+    /// The abilities of each domain.
     pub fn speeds(&self) -> impl Iterator<Item = &Speeds> {
         self.domains.iter().map(|domain| &domain.speeds)
     }
 
-    /// `cpu` shall run so from now on, and not as it was asked before. Says what came of it for its domain.
+    /// Replaces the request of `cpu`. Returns the outcome for its domain.
     pub fn limit(&mut self, cpu: CpuId, limit: FrequencyLimit) -> FrequencyState {
         let Some(at) = self.place(cpu) else {
             return self.refused(
@@ -179,7 +187,7 @@ impl FrequencyControl {
         let state = match self.put_in_force(at) {
             Ok(state) => state,
             Err(reason) => {
-                // What is half done is nothing. What cannot be undone now stays in the journal.
+                // A half-done change is undone. One that cannot be undone now stays in the journal.
                 if let Some(journal) = &mut self.journal {
                     let _ = self.domains[at].free(journal);
                 }
@@ -190,12 +198,13 @@ impl FrequencyControl {
         state
     }
 
-    /// What came of the last limit on each CPU's domain.
+    /// The outcome of the last limit on each CPU's domain.
     pub fn states(&self) -> impl Iterator<Item = (&CpuList, &FrequencyState)> {
         self.domains.iter().map(|domain| (&domain.speeds.cpus, &domain.state))
     }
 
-    /// Files that read something else than we left there. Registers are looked at once a minute: their CPU is woken for it.
+    /// Files that no longer read as we left them. Registers are looked at once a minute: reading
+    /// wakes their CPU.
     pub fn drift(&mut self) -> Vec<FrequencyDrift> {
         let Some(journal) = &mut self.journal else { return Vec::new() };
         let now = crate::now();
@@ -213,7 +222,7 @@ impl FrequencyControl {
             if is_register && !looks_at_registers {
                 continue;
             }
-            // A CPU that went offline took its files along.
+            // A CPU that goes offline takes its files along.
             let Ok(reads) = journal.read(&path) else { continue };
             if ours.contains(&reads) {
                 continue;
@@ -228,24 +237,25 @@ impl FrequencyControl {
         found
     }
 
-    /// Sets once more what is asked for, on every domain. Somebody else's bounds of since then are the administrator's now.
+    /// Sets the requests once more, on every domain. Bounds that another program has set since are
+    /// the administrator's now.
     pub fn reassert(&mut self) -> Vec<FrequencyState> {
         let again = |at: usize, control: &mut Self| {
             let state = control.put_in_force(at).unwrap_or_else(|reason| FrequencyState::Refused { reason });
             control.domains[at].state = state.clone();
             state
         };
-        // What was set once more must be looked at soon, or nobody would see it undone.
+        // A register that was set once more must be looked at soon, or a change would go unseen.
         self.looked_at_registers = None;
         (0..self.domains.len()).map(|at| again(at, self)).collect()
     }
 
-    /// What there is to say since the last call; each fact comes once.
+    /// The notices since the last call; each fact comes once.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Puts everything back now, and says what was done, one line per file. Dropping does the same in silence.
+    /// Puts everything back now, and returns one line per file. Dropping does the same in silence.
     pub fn release(&mut self) -> Vec<String> {
         for domain in &mut self.domains {
             domain.asked.clear();
@@ -292,7 +302,8 @@ impl FrequencyControl {
 
 impl Drop for FrequencyControl {
     fn drop(&mut self) {
-        // The journal before the locks: nobody else may hold a clock that still has a limit of ours.
+        // The journal before the locks: no other process may hold a frequency that still has a
+        // limit of ours.
         self.journal = None;
     }
 }

@@ -1,23 +1,27 @@
-//! A cap on the average power of a socket, by RAPL: what Pegasus was built on.
+//! A cap on the average power of a socket, by RAPL: Pegasus was built on it.
 //!
-//! powercap shows each socket as `intel-rapl:N`, whose first constraint (`long_term`) is an average that the hardware keeps by
-//! choosing clocks itself. One cap serves all cores of the socket and all services on it: a socket gets the *most* of what its CPUs
-//! ask for, and one with a CPU that is not ours keeps its limit. Half idle, it lets the busy cores run faster than a cap on clocks
-//! would: that is its point, and why it limits no single core.
+//! powercap shows each socket as `intel-rapl:N`, whose first constraint (`long_term`) is an average
+//! that the hardware keeps by choosing frequencies itself. One cap serves all cores of the socket
+//! and all services on it: a socket gets the *most* of its CPUs' requests, and one with a CPU that
+//! is not ours keeps its limit. A half-idle socket lets its busy cores run faster than a cap on
+//! frequencies would. That is its use, and the reason that it limits no single core.
 //!
-//! What is asked for is a clock, of which the share of full power is the cube (voltage goes down with the clock, as in the table
-//! that Pegasus decides by). The cap then lies as far between the floor and full power:
+//! The request is a frequency, whose cube is the share of full power (voltage goes down with the
+//! frequency, as in the table that Pegasus decides by). The cap then lies as far between the floor
+//! and full power:
 //!
-//! - *Full power* is the limit that was there, or the design power (`constraint_0_max_power_uw`) where that is less: an average
-//!   above it is never reached, so to lower it would change nothing.
-//! - *The floor* is `constraint_0_min_power_uw`, where the driver tells; else 30 % of full power (ESTIMATE: what a server's socket
-//!   takes at rest, caches and memory controllers included, is 15 to 40 % of its design power). Below it the hardware would stop
-//!   clocks, and keep its word no more.
+//! - *Full power* is the limit that was there, or the design power (`constraint_0_max_power_uw`)
+//!   where that is less: an average above it is never reached, so lowering it would change nothing.
+//! - *The floor* is `constraint_0_min_power_uw`, where the driver shows it; else 30 % of full power
+//!   (ESTIMATE: a server's socket takes 15 to 40 % of its design power at rest, caches and memory
+//!   controllers included). Below it the hardware would stop clocks and no longer keep the cap.
 //!
-//! Speeds are offered in 32 equal steps of power. Limits are written in eighths of a watt, the hardware's unit.
+//! Speeds are offered in 32 equal steps of power. Limits are written in eighths of a watt, the
+//! hardware's unit.
 //!
-//! What always holds: a cap is never above the limit that was there; what reads back is within one unit of what was written, or
-//! refused; a limit that was switched off (`enabled` 0) is switched on for as long as ours is there.
+//! Invariants: a cap is never above the limit that was there. A cap that reads back more
+//! than one unit off is refused. A limit that was switched off (`enabled` 0) is switched on as long
+//! as ours is there.
 
 use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
@@ -28,7 +32,6 @@ use crate::root::{FileError, Gaps, Root, cpu_folder};
 use crate::system::topology::{online_cpus, topology_of};
 use machine::{CpuId, CpuList, Kilohertz, Microwatts};
 
-/// The power cap of one socket.
 #[derive(Debug)]
 pub(super) struct PowerCap {
     /// Its folder below the root.
@@ -62,7 +65,7 @@ impl PowerCap {
         if let Some(cap) = cap {
             if !same_power(&cap.to_string(), &reads) {
                 return Err(Trouble::Told(format!(
-                    "{LIMIT} reads {reads} after {cap} was written: the firmware bounds it, or somebody else"
+                    "{LIMIT} reads {reads} after {cap} was written: the firmware or another program bounds it"
                 )));
             }
             self.switch_on(journal)?;
@@ -78,7 +81,7 @@ impl PowerCap {
     }
 
     pub(super) fn free(&self, journal: &mut Journal) -> Result<(), ChangeError> {
-        // Up first: a cap that is switched off is none.
+        // The switch first: a cap that is switched off is none.
         [LIMIT, ENABLED].into_iter().try_for_each(|file| journal.put_back(&self.file(file)))
     }
 
@@ -90,7 +93,8 @@ impl PowerCap {
         match error {
             FileError::Unwritable { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
                 Some(format!(
-                    "{LIMIT} cannot be written: {cause}; run as root, or give this user the file (udev, tmpfiles); where root is \
+                    "{LIMIT} cannot be written: {cause}; run as root, or give this user the file \
+                     (udev, tmpfiles); where root is \
                      refused as well the firmware has locked it: look there for a power limit lock"
                 ))
             }
@@ -98,7 +102,8 @@ impl PowerCap {
         }
     }
 
-    /// The cap at this share of full power; `None` where there is nothing between the floor and `original`.
+    /// The cap at this share of full power; `None` where there is nothing between the floor and
+    /// `original`.
     fn cap(&self, original: u64, share: f64) -> Option<u64> {
         let full = self.design.map_or(original, |design| design.min(original));
         let floor = self.least.unwrap_or((full as f64 * FLOOR_OF_FULL) as u64);
@@ -159,7 +164,8 @@ pub(super) fn domains(root: &Root, cpus: &CpuList) -> Result<Vec<Domain>, String
             (microwatts(DESIGN).filter(|&uw| uw > 0), microwatts(LEAST).filter(|&uw| uw > 0));
         let Some(nominal) = of.0.first().and_then(|&cpu| nominal_clock(root, cpu)) else {
             return Err(format!(
-                "nothing says at which clock CPU {of} runs (no cpufreq, and no `@ 2.60GHz` in its name in /proc/cpuinfo)\nhint: \
+                "nothing says at which clock CPU {of} runs (no cpufreq, and no `@ 2.60GHz` in its \
+                 name in /proc/cpuinfo)\nhint: \
                  leave rapl out"
             ));
         };
@@ -172,18 +178,20 @@ pub(super) fn domains(root: &Root, cpus: &CpuList) -> Result<Vec<Domain>, String
         return Ok(found);
     }
     if uncapped.is_empty() {
-        return Err("there is no RAPL zone of these CPUs in /sys/class/powercap, as on virtual machines\nhint: on a real machine \
+        return Err("there is no RAPL zone of these CPUs in /sys/class/powercap, as on virtual \
+            machines\nhint: on a real machine \
              load its driver (modprobe intel_rapl_msr), or leave rapl out: pegasus then caps clocks"
             .to_owned());
     }
     Err(format!(
-        "RAPL meters {} and has no limit of it that can be read ({LIMIT}; AMD's has none)\nhint: leave rapl out: pegasus then caps \
+        "RAPL meters {} and has no limit of it that can be read ({LIMIT}; AMD's has none)\nhint: \
+         leave rapl out: pegasus then caps \
          clocks",
         uncapped.join(", ")
     ))
 }
 
-/// The clock that stands for so many steps of full power.
+/// The frequency that stands for this many steps of full power.
 fn clock_of(nominal: Kilohertz, step: u32) -> Kilohertz {
     Kilohertz((nominal.0 as f64 * (f64::from(step) / f64::from(STEPS)).cbrt()).round() as u64)
 }
@@ -211,7 +219,7 @@ const DESIGN: &str = "constraint_0_max_power_uw";
 const LEAST: &str = "constraint_0_min_power_uw";
 const ENABLED: &str = "enabled";
 
-/// Of full power, where the driver does not say.
+/// The share of full power, where the driver does not say.
 const FLOOR_OF_FULL: f64 = 0.3;
 
 /// As many as a policy can tell apart.
@@ -259,7 +267,7 @@ mod tests {
         machine.read(&format!("{FOLDER}/intel-rapl:{socket}/{file}"))
     }
 
-    /// The clock of half of full power.
+    /// The frequency of half of full power.
     fn half() -> FrequencyLimit {
         AtMost(clock_of(Kilohertz(2_000_000), STEPS / 2))
     }
@@ -278,7 +286,7 @@ mod tests {
             (reads(&machine, 0, LIMIT), reads(&machine, 1, LIMIT)),
             ("65000000".into(), "100000000".into())
         );
-        // An eighth of full power: the cube of half the clock.
+        // An eighth of full power: the cube of half the frequency.
         control.limit(CpuId(0), AtMost(Kilohertz(1_000_000)));
         assert_eq!(reads(&machine, 0, LIMIT), "38750000");
         assert_eq!(control.limit(CpuId(0), Free), FrequencyState::Free);

@@ -1,28 +1,30 @@
-//! The energy-performance preference (EPP): a hint to hardware that chooses its clock by itself, from "as fast as you can" to "as
-//! cheap as you can".
+//! The energy-performance preference (EPP): a hint to hardware that chooses its frequency by
+//! itself, from "as fast as you can" to "as cheap as you can".
 //!
-//! Under `intel_pstate` and `amd-pstate` in active mode there is no `scaling_setspeed`, and on some machines the bounds have little
-//! effect; the preference is what those drivers were made for. It promises no clock. So a cap becomes a place between two ends:
-//! the fastest clock stands for *what the administrator has set*, the slowest for `power`, and what is asked for lies as far
-//! between them as its clock does. The hint never asks for more speed than there was without us.
+//! Under `intel_pstate` and `amd-pstate` in active mode there is no `scaling_setspeed`, and on some
+//! machines the bounds have little effect. Those drivers were made for the preference. It promises
+//! no frequency. So a cap becomes a place between two ends: the fastest frequency stands for *the
+//! administrator's setting*, the slowest for `power`, and a request lies as far between them as its
+//! frequency does. The hint never asks for more speed than there was without us.
 //!
-//! With r = (clock - slowest) / (fastest - slowest):
+//! With r = (frequency - slowest) / (fastest - slowest):
 //!
 //! | the driver takes | steps | a cap becomes |
 //! |---|---|---|
 //! | names | own, and each offered name that is more frugal (n in all) | step floor((1 - r) n) |
 //! | numbers, 0 (fast) to 255 (frugal) | nine | own + (255 - own) floor(8 (1 - r)) / 8 |
 //!
-//! With `balance_performance` before us and all names on offer, a clock in the upper third changes nothing, one in the middle
-//! third is `balance_power`, one below it `power`.
+//! With `balance_performance` before us and all names on offer, a frequency in the upper third
+//! changes nothing, one in the middle third is `balance_power`, one below it `power`.
 //!
-//! Numbers are used with `intel_pstate`, which takes them since Linux 5.9, and where the file reads one; if the kernel refuses one,
-//! names are used from then on. A name counts as `performance` 0, `balance_performance` 128, `balance_power` 192, `power` 255,
-//! Intel's own figures; some models use others for a name, which moves the steps and not their order. A number that the driver
-//! has a name for reads back as that name, and is in force.
+//! Numbers are used with `intel_pstate`, which takes them since Linux 5.9, and where the file reads
+//! one; if the kernel refuses one, names are used from then on. A name counts as `performance` 0,
+//! `balance_performance` 128, `balance_power` 192, `power` 255, Intel's own figures; some models
+//! use others for a name, which moves the steps and not their order. A number that the driver has a
+//! name for reads back as that name, and is in force.
 //!
-//! What always holds: under the governor `performance`, where the kernel refuses any other hint (EBUSY), nothing is written and
-//! the reason says so.
+//! Invariants: under the governor `performance`, where the kernel refuses any other hint
+//! (EBUSY), nothing is written and the reason says so.
 
 use super::clock::{GOVERNOR, policies};
 use super::domain::{Domain, Means, Order, Speeds, Trouble};
@@ -31,12 +33,11 @@ use crate::journal::{ChangeError, Journal};
 use crate::root::{FileError, Gaps, Root};
 use machine::{CpuList, Kilohertz};
 
-/// The preference of one cpufreq policy.
 #[derive(Debug)]
 pub(super) struct Preference {
     /// Its folder below the root.
     folder: String,
-    /// The names on offer that we know, the fastest first.
+    /// The known names on offer, the fastest first.
     names: Vec<String>,
     takes_numbers: bool,
 }
@@ -78,7 +79,7 @@ impl Preference {
         let is_named = wanted.parse::<u8>().is_ok() && number_of(&reads).is_some();
         if reads != wanted && !is_named {
             return Err(Trouble::Told(format!(
-                "{FILE} reads {reads} after {wanted} was written: somebody else, or the firmware, chooses it"
+                "{FILE} reads {reads} after {wanted} was written: another program or the firmware chooses it"
             )));
         }
         Ok(FrequencyState::InForce {
@@ -114,25 +115,25 @@ impl Preference {
     }
 }
 
-const UNDER_PERFORMANCE: &str = "energy_performance_preference takes nothing while the governor is performance: write powersave to \
+const UNDER_PERFORMANCE: &str = "energy_performance_preference takes nothing while the governor is \
+    performance: write powersave to \
      scaling_governor (cpupower frequency-set -g powersave), or leave epp out";
 
 fn is_invalid(cause: &std::io::Error) -> bool {
     cause.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
 }
 
-/// Where a clock lies between the slowest (0) and the fastest (1).
+/// The place of a frequency between the slowest (0) and the fastest (1).
 fn share(speeds: &Speeds, clock: Kilohertz) -> f64 {
     let (slowest, fastest) = speeds.hardware;
     let range = fastest.0.saturating_sub(slowest.0).max(1);
     (clock.0.saturating_sub(slowest.0) as f64 / range as f64).min(1.0)
 }
 
-/// The number that a preference stands for.
 fn number_of(text: &str) -> Option<u8> {
     match text {
         "performance" => Some(0),
-        // What the firmware began with, which on servers is this.
+        // The firmware's first setting, which on servers is this.
         "balance_performance" | "default" => Some(128),
         "balance_power" => Some(192),
         "power" => Some(FRUGAL),
@@ -140,7 +141,8 @@ fn number_of(text: &str) -> Option<u8> {
     }
 }
 
-/// The number for a clock at this share of its range, where the administrator has set `own`: that itself in the first step.
+/// The number for a frequency at this share of its range; the administrator's `own` in the first
+/// step.
 fn number_for(own: &str, share: f64) -> String {
     let step = ((1.0 - share) * NUMBER_STEPS).floor();
     if step <= 0.0 {
@@ -160,7 +162,7 @@ fn name_for(own: &str, names: &[String], share: f64) -> String {
     steps[step.min(steps.len() - 1)].to_owned()
 }
 
-/// The domains with a CPU among `cpus`, or why there are none.
+/// The domains with a CPU among `cpus`, or the reason that there are none.
 pub(super) fn domains(root: &Root, cpus: &CpuList) -> Result<Vec<Domain>, String> {
     let mut gaps = Gaps::default();
     let mut found = Vec::new();
@@ -182,7 +184,8 @@ pub(super) fn domains(root: &Root, cpus: &CpuList) -> Result<Vec<Domain>, String
     }
     if found.is_empty() {
         return Err(format!(
-            "CPU {cpus} has no {FILE}, which intel_pstate and amd-pstate show in active mode on processors that choose their \
+            "CPU {cpus} has no {FILE}, which intel_pstate and amd-pstate show in active mode on \
+             processors that choose their \
              clock by themselves\nhint: boot with intel_pstate=active or amd_pstate=active, or leave epp out"
         ));
     }
@@ -214,7 +217,7 @@ mod tests {
         format!("{FOLDER}/policy{policy}/{name}")
     }
 
-    /// Two CPUs with a clock each, from 1 to 4 GHz, in active mode.
+    /// Two CPUs with a frequency each, from 1 to 4 GHz, in active mode.
     fn machine(driver: &str, own: &str) -> FakeMachine {
         let machine = FakeMachine::intel_server(2);
         for policy in 0..2 {
@@ -326,7 +329,8 @@ mod tests {
     #[test]
     fn a_number_that_the_kernel_refuses_becomes_a_name() {
         let machine = machine("intel_pstate", "balance_performance");
-        // This one takes -16 to 15 as a number, and reads so: 255 is refused (EINVAL), and so is what comes after it.
+        // This driver takes -16 to 15 as a number, and reads so. It refuses 255 (EINVAL), and so
+        // the code after it.
         machine.remove(&file(0, FILE));
         std::os::unix::fs::symlink("/proc/self/oom_adj", machine.path(&file(0, FILE))).unwrap();
         let mut control = open(&machine);

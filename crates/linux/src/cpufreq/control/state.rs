@@ -1,10 +1,10 @@
-//! What became of a limit, and by which of the kernel's means.
+//! The outcome of a limit, and the means that the kernel has for it.
 
 use machine::{CpuList, FrequencyLimit, Kilohertz};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// By what a limit is put in force. The words are those of configurations.
+/// The means that puts a limit in force. The words are those of configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FrequencyActuator {
     /// `scaling_setspeed`.
@@ -16,7 +16,7 @@ pub enum FrequencyActuator {
     /// `energy_performance_preference`: a hint to hardware that chooses by itself.
     #[serde(rename = "epp")]
     Preference,
-    /// The clock stands still for a part of the time: `IA32_CLOCK_MODULATION`.
+    /// The clock stops for a part of the time: `IA32_CLOCK_MODULATION`.
     #[serde(rename = "duty-cycle")]
     DutyCycle,
     /// A socket's average power: RAPL's `constraint_0_power_limit_uw`.
@@ -25,7 +25,6 @@ pub enum FrequencyActuator {
 }
 
 impl FrequencyActuator {
-    /// As configurations call it.
     pub fn word(self) -> &'static str {
         match self {
             Self::SetSpeed => "speed",
@@ -43,7 +42,7 @@ impl fmt::Display for FrequencyActuator {
     }
 }
 
-/// What became of a limit.
+/// The outcome of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FrequencyState {
@@ -51,22 +50,20 @@ pub enum FrequencyState {
     Free,
     /// The kernel's files read so.
     InForce {
-        /// What the CPUs of the domain ask for together.
+        /// The combined request of the domain's CPUs.
         limit: FrequencyLimit,
-        /// What is in force: the nearest that the hardware has. Where the setting is no clock, the clock that it stands for.
+        /// The setting in force: the nearest that the hardware has. Where it is no frequency, the
+        /// frequency that it stands for.
         reads: Kilohertz,
-        /// By which file.
+        /// The file that sets it.
         by: FrequencyActuator,
-        /// The setting, where it is no clock: `energy preference balance_power`.
+        /// The setting, where it is no frequency: `energy preference balance_power`.
         setting: Option<String>,
         /// True if the administrator's own setting is stricter and therefore stays.
         kept_stricter: bool,
     },
     /// It could not be put in force.
-    Refused {
-        /// Why.
-        reason: String,
-    },
+    Refused { reason: String },
 }
 
 impl fmt::Display for FrequencyState {
@@ -89,16 +86,14 @@ impl fmt::Display for FrequencyState {
     }
 }
 
-/// A file that reads something else than we left there.
+/// A file that does not read as we left it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrequencyDrift {
-    /// The CPUs concerned.
     pub cpus: CpuList,
-    /// Which file.
     pub file: String,
-    /// What we left there.
+    /// The text that we left.
     pub ours: String,
-    /// What it reads.
+    /// The text that it reads.
     pub reads: String,
 }
 

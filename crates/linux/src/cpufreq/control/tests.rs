@@ -143,7 +143,7 @@ fn what_cannot_be_is_refused_with_what_can() {
     let state = control.limit(CpuId(0), AtMost(GHZ(30)));
     assert!(refused(&state, "3000MHz is beyond what CPU 0-1 can do: write 1000MHz to 2600MHz"), "{state}");
     assert!(refused(&control.limit(CpuId(0), Exactly(Kilohertz(999_999))), "999.999MHz is beyond"));
-    // A domain of which somebody else has a CPU, and a CPU that is nobody's here.
+    // A domain of which another process has a CPU, and a CPU that belongs to no domain here.
     let state = control.limit(CpuId(2), AtMost(GHZ(14)));
     assert!(refused(&state, "CPU 2-3 can only change speed together, and CPU 3 is not ours"), "{state}");
     assert!(refused(&control.limit(CpuId(9), AtMost(GHZ(14))), "not among the CPUs"));
@@ -165,7 +165,7 @@ fn the_administrators_bounds_stay_and_their_changes_are_theirs() {
     assert_eq!(machine.read(&file(0, MAX)), "1700000");
     control.limit(CpuId(1), AtMost(GHZ(14)));
     assert_eq!(reads(&machine, 1)[..2], ["2000000", "2000000"]);
-    // Theirs, set while ours was in force.
+    // The administrator's, set while ours was in force.
     control.limit(CpuId(0), AtMost(GHZ(14)));
     assert_eq!(control.drift(), []);
     machine.write(&file(0, MAX), "2300000\n");
@@ -207,7 +207,7 @@ fn a_governor_is_replaced_where_allowed_and_comes_back() {
     let mut control = FrequencyControl::open(machine.root(), &"0-1".parse().unwrap(), options).unwrap();
     assert_eq!(machine.read(&file(0, GOVERNOR)), USERSPACE);
     assert_eq!(machine.read(&file(1, GOVERNOR)), "schedutil");
-    assert_eq!(machine.read(&file(0, SPEED)), "2600000", "free is fast, for nobody else raises it");
+    assert_eq!(machine.read(&file(0, SPEED)), "2600000", "free is fast, for nothing else raises it");
     control.limit(CpuId(0), AtMost(GHZ(17)));
     control.limit(CpuId(1), AtMost(GHZ(17)));
     assert_eq!(
@@ -249,7 +249,7 @@ fn what_the_kernel_refuses_is_a_state_with_its_reason() {
     let state = control.limit(CpuId(0), Exactly(GHZ(20)));
     assert!(refused(&state, "scaling_setspeed cannot be written: Invalid argument"), "{state}");
     drop(control);
-    // EACCES, or EROFS in a container: nobody may write this one, not even root.
+    // EACCES, or EROFS in a container: this file cannot be written, not even by root.
     becomes(&machine, SPEED, "/sys/class/net/lo/addr_assign_type");
     let mut control = open(&machine, "0");
     let state = control.limit(CpuId(0), Exactly(GHZ(20)));
@@ -274,7 +274,8 @@ fn what_the_kernel_refuses_is_a_state_with_its_reason() {
 fn half_a_speed_is_taken_back() {
     let machine = machine(1, 1, "schedutil");
     let (kernel, before) = (machine.path(&file(0, MAX)), machine.snapshot());
-    // A kernel in which somebody holds the upper bound where it is. The lower one is written first on the way down.
+    // A kernel in which another request holds the upper bound. The lower one is written first on
+    // the way down.
     let checkpoint: Checkpoint = Box::new(move |_| std::fs::write(&kernel, "2600000\n").unwrap());
     let options = FrequencyOptions { checkpoint: Some(checkpoint), ..FrequencyOptions::new("a test") };
     let mut control = FrequencyControl::open(machine.root(), &"0".parse().unwrap(), options).unwrap();
@@ -315,7 +316,7 @@ fn a_bound_that_comes_into_force_too_late_is_put_back() {
     let late = Arc::new(Mutex::new(Vec::new()));
     let written = Arc::clone(&late);
     let kernel = path.clone();
-    // As the kernel that has not got round to it yet: what is written disappears for now.
+    // A kernel that has not taken the text up yet: the written text disappears for now.
     let checkpoint: Checkpoint = Box::new(move |step: Step| {
         let text = std::fs::read_to_string(&kernel).unwrap();
         if step == Step::Committed && text != "2600000\n" {
@@ -334,8 +335,9 @@ fn a_bound_that_comes_into_force_too_late_is_put_back() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever is asked, by whomever changed meanwhile: a domain is free if a CPU of it is, else at the fastest of what they
-    /// ask; and in the end all reads as before, or as somebody else left it.
+    /// For any requests and any changes by other programs meanwhile: a domain is free if a CPU of
+    /// it is, else at the fastest request; and in the end all reads as before, or as another
+    /// program left it.
     #[test]
     fn domains_follow_their_cpus_and_the_end_is_the_beginning(
         share in 1u16..3,

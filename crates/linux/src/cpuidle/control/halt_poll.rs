@@ -1,26 +1,32 @@
-//! Keeping windows from costing more than they ask for under haltpoll, the kernel's idle governor of virtual machines.
+//! Keeps the cost of windows down under haltpoll, the kernel's idle governor of virtual machines.
 //!
-//! That governor polls for a while before it halts, as long as its parameters say. A machine that is set up not to (`guest_halt_poll_ns` is 0) still
-//! does so after each window: the first poll of a CPU sets its length to a sixteenth of a tick, hundreds of microseconds
-//! (`cpuidle_poll_time` in `drivers/cpuidle/cpuidle.c`), and every halt only halves it (`adjust_poll_limit` in
-//! `drivers/cpuidle/governors/haltpoll.c`). With a growth of zero and a long `guest_halt_poll_ns` the same function sets the length to
-//! `guest_halt_poll_grow_start` at every halt: [`LENGTH_NS`], the least by which a window still is one long poll and not many.
+//! That governor polls for a while before it halts, as long as its parameters say. A machine that
+//! does not poll by its settings (`guest_halt_poll_ns` is 0) still does so after each window: the
+//! first poll of a CPU sets its length to a sixteenth of a tick, hundreds of microseconds
+//! (`cpuidle_poll_time` in `drivers/cpuidle/cpuidle.c`), and every halt only halves it
+//! (`adjust_poll_limit` in `drivers/cpuidle/governors/haltpoll.c`). With a growth of zero and a
+//! long `guest_halt_poll_ns` the same function sets the length to `guest_halt_poll_grow_start` at
+//! every halt. [`LENGTH_NS`] is the smallest value at which a window still is one long poll and not
+//! many.
 //!
-//! What always holds: a machine that polls by its administrator's wish is left alone; the parameters go through the journal, and what was there
-//! comes back when the last window of this process ends, and by `roost restore`.
+//! Invariants:
+//! - A machine whose administrator wants polling is left alone.
+//! - The parameters go through the journal. The earlier values come back when the last window of
+//!   this process ends, and by `roost restore`.
 
 use super::IdleControl;
 use crate::cpuidle::idle_driver;
 
-/// The governor's parameters. Others begin with the same, and are none of ours.
+/// The governor's parameters. Other parameters share the prefix and are not ours.
 const FOLDER: &str = "sys/module/haltpoll/parameters";
-/// How long the machine polls before it halts, at most: 0 where it shall not.
+/// The longest poll before a halt: 0 where the machine does not poll.
 const LONGEST: &str = "guest_halt_poll_ns";
-/// 10 us (ours). Each poll of a window ends after so long and the next begins, for which the CPU needs about 1 us, in which a wake-up needs an
-/// interrupt; and so long a CPU polls after a window and before any other halt.
+/// 10 us (ours). Each poll of a window ends after this time and the next begins; the CPU needs
+/// about 1 us for that, in which a wake-up needs an interrupt. A CPU also polls for this time after
+/// a window and before any other halt.
 const LENGTH_NS: &str = "10000";
 
-/// File and value, in the order in which they are written: the one that puts the others in force comes last.
+/// File and value, in the order of writing: the file that puts the others in force comes last.
 const BOUNDS: [(&str, &str); 3] =
     [("guest_halt_poll_grow", "0"), ("guest_halt_poll_grow_start", LENGTH_NS), (LONGEST, "4000000000")];
 
@@ -35,7 +41,8 @@ fn path_of(name: &str) -> String {
 }
 
 impl IdleControl {
-    /// From now on a CPU polls for a moment after a window and not for long. Without effect under other governors.
+    /// From now on a CPU polls only for a moment after a window. Without effect under other
+    /// governors.
     pub(super) fn bound_polls(&mut self) {
         let is_set_not_to_poll = || self.root.text(&path_of(LONGEST)).is_ok_and(|text| text.trim() == "0");
         if idle_driver(&self.root).governor.as_deref() != Some("haltpoll") || !is_set_not_to_poll() {
@@ -47,7 +54,8 @@ impl IdleControl {
             // Half of it would be another setting than either.
             self.free_polls();
             self.notices.push(format!(
-                "under the kernel's idle governor haltpoll a CPU polls on after each window, some 100 us, and that cannot be bounded: {}; \
+                "under the kernel's idle governor haltpoll a CPU polls on after each window, some \
+                 100 us, and that cannot be bounded: {}; \
                  under menu it halts at once: echo menu > /sys/devices/system/cpu/cpuidle/current_governor",
                 error.reason()
             ));
@@ -58,7 +66,7 @@ impl IdleControl {
     pub(super) fn free_polls(&mut self) {
         let Ok(journal) = &mut self.journal else { return };
         for (name, _) in BOUNDS.iter().rev() {
-            // What cannot be put back now stays in the journal.
+            // Values that cannot be put back now stay in the journal.
             let _ = journal.put_back(&path_of(name));
         }
     }
@@ -96,7 +104,7 @@ mod tests {
     fn polls_are_bound_while_there_are_windows() {
         let machine = machine("haltpoll", AS_IT_WAS);
         let mut control = control(&machine);
-        assert_eq!(read(&machine), AS_IT_WAS, "nobody has asked for windows");
+        assert_eq!(read(&machine), AS_IT_WAS, "no window was requested");
         for cpu in CPUS {
             control.prepare_window(cpu).unwrap();
             assert_eq!(read(&machine), BOUND);

@@ -1,31 +1,38 @@
-//! Limits how deeply, or how little, the CPUs that we own may sleep, and puts everything back.
+//! Limits how deeply, or how little, our CPUs may sleep, and puts everything back.
 //!
-//! An active worker's CPU should halt but not sink so deep that the next request pays for its waking; an inactive
-//! worker's CPU should have no limit of ours. The policy says which ([`IdleLimit`]); this says it to the kernel, by
-//! one of two actuators:
+//! An active worker's CPU should halt, but not so deep that the next request pays for the wake-up.
+//! An inactive worker's CPU should have no limit of ours. The policy decides ([`IdleLimit`]); this
+//! module tells the kernel, by one of two actuators:
 //!
-//! - [`IdleActuator::PmQos`], the default: the CPU's `pm_qos_resume_latency_us`. One number, needs only the file's
-//!   permission.
-//! - [`IdleActuator::Disable`]: the `disable` file of each state whose exit latency is above the limit. For kernels
-//!   whose governor does not heed pm_qos; needs CAP_SYS_ADMIN. The shallowest state is never forbidden.
+//! - [`IdleActuator::PmQos`], the default: the CPU's `pm_qos_resume_latency_us`. One number, needs
+//!   only the file's permission.
+//! - [`IdleActuator::Disable`]: the `disable` file of each state whose exit latency is above the
+//!   limit. For kernels whose governor does not heed pm_qos; needs CAP_SYS_ADMIN. The shallowest
+//!   state is never forbidden.
 //!
-//! That is a *ceiling*. The opposite extreme, every sleep in the deepest state ([`IdleLimit::Deepest`]), takes a *floor*
-//! ([`IdleControl::forbid_shallower`]): no interface of the kernel speaks of one, so it is the `disable` files of all
-//! shallower states, polling among them, whatever the actuator. A CPU has one of the two from us at a time; setting
-//! one withdraws the other.
+//! That is a *ceiling*. The opposite extreme, every sleep in the deepest state
+//! ([`IdleLimit::Deepest`]), takes a *floor* ([`IdleControl::forbid_shallower`]). The kernel has no
+//! interface for a floor, so it is the `disable` files of all shallower states, polling among them,
+//! whatever the actuator. A CPU has one of the two from us at a time; setting one withdraws the
+//! other.
 //!
-//! Terms. A limit is *in force* when the file reads so, which is checked after every write. It *has an effect* when
-//! the CPU has a state that it forbids: on a virtual machine with one halt state, only polling can.
+//! Terms:
+//! - A limit is *in force* when the file reads so, which is checked after every write.
+//! - It *has an effect* when the CPU has a state that it forbids: on a virtual machine with one
+//!   halt state, only polling can.
 //!
-//! What always holds:
-//! - Only CPUs that this process has locked are written, by the kernel's own number. (The published Peafowl code
-//!   writes the files of CPU `worker + 1`.)
-//! - An administrator's stricter limit stays; ours combines with it as the minimum. Withdrawing ours restores the
-//!   text that was there, verbatim. A state that was forbidden before us stays forbidden.
-//! - Under a floor a CPU keeps a state that halts: a floor above everything that is allowed is refused, and states are
-//!   freed before others are forbidden, so that this also holds between any two steps.
-//! - What is missing (permission, cpuidle, a place for the journal) is a [`LimitState`] with its reason, told once by
-//!   [`IdleControl::drain_notices`], never an exit: the service runs on with the machine as it is.
+//! Invariants:
+//! - Only CPUs that this process has locked are written, by the kernel's own number. (The published
+//!   Peafowl code writes the files of CPU `worker + 1`.)
+//! - An administrator's stricter limit stays; ours combines with it as the minimum. Withdrawing
+//!   ours restores the text that was there, verbatim. A state that was forbidden before us stays
+//!   forbidden.
+//! - Under a floor a CPU keeps a state that halts: a floor above everything that is allowed is
+//!   refused. States are freed before others are forbidden, so this also holds between any two
+//!   steps.
+//! - A missing permission, cpuidle or place for the journal is a [`LimitState`] with its reason,
+//!   told once by [`IdleControl::drain_notices`], never an exit: the service runs on with the
+//!   machine as it is.
 
 mod halt_poll;
 mod window;
@@ -43,7 +50,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use window::Window;
 
-/// By which of the kernel's interfaces idle states are limited.
+/// The kernel interface that limits idle states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleActuator {
     /// The CPU's resume-latency limit.
@@ -55,9 +62,8 @@ pub enum IdleActuator {
 
 /// How to open an [`IdleControl`].
 pub struct IdleOptions {
-    /// Who we are, for whoever finds a CPU taken: `roost serve on 127.0.0.1:11211`.
+    /// Our name, for a process that finds a CPU taken: `roost serve on 127.0.0.1:11211`.
     pub holder: String,
-    /// By which interface.
     pub actuator: IdleActuator,
     /// A daemon may have these CPUs: the holder lets go of them as soon as one listens.
     pub yields: bool,
@@ -72,22 +78,21 @@ impl IdleOptions {
     }
 }
 
-/// What became of a limit.
+/// The outcome of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitState {
-    /// The kernel's files read so.
     InForce {
-        /// What holds now, ours and the administrator's combined.
+        /// The limit in force, ours and the administrator's combined.
         limit: IdleLimit,
         /// True if the administrator's own limit is stricter than ours and therefore stays.
         kept_stricter: bool,
-        /// False if this CPU has no idle state that the limit forbids, so that it changes nothing.
+        /// False if this CPU has no idle state that the limit forbids, so it changes nothing.
         has_effect: bool,
     },
-    /// Only states this deep and deeper: the kernel's files read so.
+    /// Only states at least this deep: the kernel's files read so.
     Floor {
-        /// The shallowest of them, as its driver calls it.
+        /// The shallowest of them, by its driver's name.
         name: String,
         /// True if the kernel did not let us forbid polling.
         may_poll: bool,
@@ -95,10 +100,7 @@ pub enum LimitState {
         has_effect: bool,
     },
     /// It could not be put in force.
-    Refused {
-        /// Why.
-        reason: String,
-    },
+    Refused { reason: String },
 }
 
 impl LimitState {
@@ -148,16 +150,16 @@ impl fmt::Display for LimitState {
     }
 }
 
-/// The idle limits of the CPUs that this process owns. Everything is put back when it is dropped, so also when a panic
-/// unwinds; `std::process::exit` drops nothing, so call [`IdleControl::restore`] before it.
+/// The idle limits of the CPUs that this process owns. Drop puts everything back, so also when a
+/// panic unwinds; `std::process::exit` drops nothing, so call [`IdleControl::restore`] before it.
 #[derive(Debug)]
 pub struct IdleControl {
     root: Root,
     actuator: IdleActuator,
-    /// Why nothing can be changed at all, or the journal through which everything is.
+    /// The journal that all changes go through, or why nothing can be changed.
     journal: Result<Journal, String>,
     cpus: BTreeMap<CpuId, OwnedCpu>,
-    /// CPUs that are kept awake now and then.
+    /// CPUs that windows keep awake.
     windows: BTreeMap<CpuId, Window>,
     notices: Vec<String>,
     told: BTreeSet<String>,
@@ -172,8 +174,9 @@ struct OwnedCpu {
 }
 
 impl IdleControl {
-    /// Locks `cpus`, puts back what a dead run left, and prepares to limit them. The only error is that another
-    /// process holds one of them; everything else that is missing is told by [`Self::drain_notices`].
+    /// Locks `cpus`, puts back the settings that a dead run left, and prepares to limit them. The
+    /// only error is that another process holds one of them; [`Self::drain_notices`] has everything
+    /// else that is missing.
     pub fn open(root: &Root, cpus: &CpuList, options: IdleOptions) -> Result<Self, LockError> {
         let mut notices = Vec::new();
         let (locks, journal) = match CpuLocks::take(root, cpus, &options.holder) {
@@ -209,7 +212,7 @@ impl IdleControl {
         Ok(control)
     }
 
-    /// Notes what the machine lacks, and what that costs.
+    /// Notes the machine's gaps, and their cost.
     fn survey(&mut self) {
         if let Err(reason) = &self.journal {
             let cost = "idle states stay as the machine has them, so a request may pay for a deep sleep";
@@ -223,14 +226,16 @@ impl IdleControl {
         let shallow = which(&|table| !table.0.is_empty() && !table.has_depth());
         if !without.0.is_empty() {
             self.notices.push(format!(
-                "CPU {without}: no usable cpuidle table (driver {}); which idle state they take is not ours to limit, \
+                "CPU {without}: no usable cpuidle table (driver {}); which idle state they take is \
+                 not ours to limit, \
                  and their residency is unknown",
                 driver.driver.as_deref().unwrap_or("none")
             ));
         }
         if !shallow.0.is_empty() {
             self.notices.push(format!(
-                "CPU {shallow}: one halt state only (driver {}), as in a virtual machine; a limit can have no effect \
+                "CPU {shallow}: one halt state only (driver {}), as in a virtual machine; a limit \
+                 can have no effect \
                  except polling, and how deep the host lets them sleep is its own affair",
                 driver.driver.as_deref().unwrap_or("unknown")
             ));
@@ -239,15 +244,16 @@ impl IdleControl {
             let forbids = which(&|table| table.0.iter().any(|state| state.exit_latency > bound(limit)));
             if !forbids.0.is_empty() {
                 self.notices.push(format!(
-                    "another process holds /dev/cpu_dma_latency at {latency}: CPU {forbids} cannot sleep deeper than \
+                    "another process holds /dev/cpu_dma_latency at {latency}: CPU {forbids} cannot \
+                     sleep deeper than \
                      that, active or not, so parking workers saves less"
                 ));
             }
         }
     }
 
-    /// The limit for an active CPU: it halts, and no deeper than its shallowest halt. None where its states are
-    /// unknown.
+    /// The limit for an active CPU: it halts, and no deeper than its shallowest halt. None where
+    /// its states are unknown.
     pub fn active_limit(&self, cpu: CpuId) -> IdleLimit {
         let shallowest = self.cpus.get(&cpu).and_then(|cpu| cpu.table.shallowest_halt());
         shallowest.map_or(IdleLimit::None, IdleLimit::ExitLatency)
@@ -258,7 +264,8 @@ impl IdleControl {
         self.cpus.get(&cpu).map(|cpu| &cpu.table)
     }
 
-    /// Puts `limit` in force on `cpu`, combined with the administrator's own, and says what came of it.
+    /// Puts `limit` in force on `cpu`, combined with the administrator's own, and returns the
+    /// outcome.
     pub fn apply(&mut self, cpu: CpuId, limit: IdleLimit) -> LimitState {
         let state = match self.try_apply(cpu, limit) {
             Ok(state) => state,
@@ -274,8 +281,8 @@ impl IdleControl {
         state
     }
 
-    /// The deepest state that `cpu` may take without us: it halts, nobody has forbidden it, and nobody else's latency
-    /// limit excludes it. None where no state is known or left.
+    /// The deepest state that `cpu` may take without us: it halts, nothing has forbidden it, and no
+    /// other latency limit excludes it. None where no state is known or left.
     pub fn deepest_allowed(&mut self, cpu: CpuId) -> Option<CstateIndex> {
         let table = &self.cpus.get(&cpu)?.table;
         let allowed = allowed(self.journal.as_mut().ok()?, &self.root, cpu, table).ok()?;
@@ -283,8 +290,8 @@ impl IdleControl {
         halting.max_by_key(|((_, state), _)| depth(state)).map(|((index, _), _)| CstateIndex(index))
     }
 
-    /// Forbids every state of `cpu` that is shallower than this one, polling among them, and says what came of it. It is
-    /// refused, and nothing changed, if no state that halts would be left.
+    /// Forbids every state of `cpu` that is shallower than this one, polling among them, and
+    /// returns the outcome. Refused without a change if no state that halts would be left.
     pub fn forbid_shallower(&mut self, cpu: CpuId, than: CstateIndex) -> LimitState {
         let state = match self.try_forbid_shallower(cpu, than) {
             Ok(state) => state,
@@ -296,18 +303,18 @@ impl IdleControl {
         state
     }
 
-    /// What came of the last limit on each CPU.
+    /// The outcome of the last limit on each CPU.
     pub fn states(&self) -> impl Iterator<Item = (CpuId, &LimitState)> {
         self.cpus.iter().map(|(&cpu, owned)| (cpu, &owned.state))
     }
 
-    /// What there is to say since the last call: what is missing and what it costs, what a dead run had left. Each
-    /// fact comes once.
+    /// The notices since the last call: missing features with their cost, and the remains of a dead
+    /// run. Each fact comes once.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Puts everything back now, and says what was done, one line per file. Dropping does the same in silence.
+    /// Puts everything back now, and returns one line per file. Dropping does the same in silence.
     pub fn restore(&mut self) -> Vec<String> {
         self.windows.clear();
         let Ok(journal) = &mut self.journal else { return Vec::new() };
@@ -355,19 +362,20 @@ impl IdleControl {
         }
         let done = raise_floor(journal, cpu, table, floor);
         if done.is_err() {
-            // Half a floor is none. What cannot be undone now stays in the journal.
+            // Half a floor is none. Settings that cannot be undone now stay in the journal.
             let _ = free_states(journal, cpu, table);
         }
         done.map_err(|error| error.reason())
     }
 
     fn tell_once(&mut self, cpu: CpuId, reason: &str) {
-        // The journal's own trouble is already told.
+        // The journal's own trouble was already told.
         if self.journal.as_ref().is_err_and(|known| known == reason) || !self.told.insert(reason.to_owned()) {
             return;
         }
         self.notices.push(format!(
-            "the idle limit of {cpu} (and of others, if they fail alike) is refused: {reason}; its idle states stay as \
+            "the idle limit of {cpu} (and of others, if they fail alike) is refused: {reason}; its \
+             idle states stay as \
              they are, so a request may pay for a deep sleep"
         ));
     }
@@ -375,7 +383,8 @@ impl IdleControl {
 
 impl Drop for IdleControl {
     fn drop(&mut self) {
-        // The journal before the locks: nobody else may hold a CPU that still has a limit of ours.
+        // The journal before the locks: no other process may hold a CPU that still has a limit of
+        // ours.
         self.journal = Err("ended".to_owned());
     }
 }
@@ -419,7 +428,8 @@ fn disable_states(
     table: &CstateTable,
     limit: IdleLimit,
 ) -> Result<LimitState, ChangeError> {
-    // With every state forbidden the kernel takes its default idle routine, which may be the deepest.
+    // With every state forbidden the kernel takes its default idle routine, which may be the
+    // deepest.
     let Some(shallowest) = table.0.iter().map(|state| state.exit_latency).min() else {
         let path = disable_file(cpu, CstateIndex(0)).into();
         return Err(FileError::Missing { path }.into());
@@ -469,7 +479,8 @@ fn raise_floor(
     Ok(LimitState::Floor { name: floor.name.clone(), may_poll, has_effect })
 }
 
-/// Sets the `disable` files of those states, withdraws what we set of the others, and returns what all of them read.
+/// Sets the `disable` files of those states, withdraws ours from the others, and returns the value
+/// of each.
 fn forbid(
     journal: &mut Journal,
     cpu: CpuId,
@@ -478,18 +489,19 @@ fn forbid(
 ) -> Result<Vec<String>, ChangeError> {
     let states =
         || (0u8..).zip(&table.0).map(|(index, state)| (disable_file(cpu, CstateIndex(index)), state));
-    // First of all, lest no state be left meanwhile.
+    // First of all, so that a state is left meanwhile.
     for (file, _) in states().filter(|(_, state)| !is_forbidden(state)) {
         journal.put_back(&file)?;
     }
     let mut all = Vec::with_capacity(table.0.len());
     for (file, state) in states() {
         let mut reads = journal.earlier(&file)?;
-        // Kernels count reasons here (bit 0 the user's, bit 1 the driver's): whatever is not 0 forbids already.
+        // Kernels count reasons here (bit 0 the user's, bit 1 the driver's): whatever is not 0
+        // forbids already.
         if is_forbidden(state) && reads == "0" {
             match journal.set(&file, "1") {
                 Ok(now) => reads = now,
-                // Spinning wastes power and costs no latency, so a kernel may keep it for itself.
+                // Polling wastes power and costs no latency, so a kernel may keep it for itself.
                 Err(ChangeError::File(_)) if state.kind == CstateKind::Polling => {}
                 Err(error) => return Err(error),
             }
@@ -499,12 +511,12 @@ fn forbid(
     Ok(all)
 }
 
-/// Withdraws what we set of the `disable` files.
+/// Withdraws our values of the `disable` files.
 fn free_states(journal: &mut Journal, cpu: CpuId, table: &CstateTable) -> Result<(), ChangeError> {
     (0u8..).zip(&table.0).try_for_each(|(index, _)| journal.put_back(&disable_file(cpu, CstateIndex(index))))
 }
 
-/// For each state whether it halts, and may be taken as far as others are concerned.
+/// For each state: whether it halts and may be taken without us.
 fn allowed(
     journal: &mut Journal,
     root: &Root,
@@ -525,7 +537,8 @@ fn allowed(
     Ok(all)
 }
 
-/// The order of states from shallow to deep. Spinning comes first: a halt may advertise a latency of zero as well.
+/// The order of states from shallow to deep. Polling comes first: a halt may advertise a latency of
+/// zero as well.
 fn depth(state: &Cstate) -> (bool, Duration, Duration) {
     (state.kind == CstateKind::Halting, state.exit_latency, state.target_residency)
 }

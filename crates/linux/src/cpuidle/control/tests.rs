@@ -138,7 +138,7 @@ fn a_floor_forbids_whatever_is_shallower_and_goes_with_its_owner() {
         (FakeMachine::amd_server(4), 2, "110"),
         (FakeMachine::arm_server(4), 1, "10"),
         (FakeMachine::virtual_machine(4), 1, "10"),
-        // A halt that advertises what polling does is deeper all the same.
+        // A halt that advertises the same as polling is deeper all the same.
         (FakeMachine::with_states(4, &[("POLL", 0, 0), ("C1", 0, 0), ("C2", 0, 9)]), 2, "110"),
     ];
     for (machine, deepest, reads) in machines {
@@ -152,7 +152,7 @@ fn a_floor_forbids_whatever_is_shallower_and_goes_with_its_owner() {
                 "{state}"
             );
             assert_eq!((disabled(&machine, 3), machine.read(&qos(3)).as_str()), (reads.to_owned(), "0"));
-            // What the floor does is no reason to think less of what is allowed.
+            // The floor's effect is no reason to lower the allowed depth.
             assert_eq!(control.deepest_allowed(CPU), Some(CstateIndex(deepest)));
             drop(control);
             assert_eq!(machine.snapshot(), before, "{actuator:?}");
@@ -253,7 +253,8 @@ fn a_floor_never_leaves_a_cpu_without_a_state_that_halts() {
     }
 }
 
-/// Makes one state's `disable` a file of the real kernel that reads `0` and cannot be written, not even by root.
+/// Makes one state's `disable` a file of the real kernel that reads `0` and cannot be written, not
+/// even by root.
 fn is_stubborn(machine: &FakeMachine, state: u8) -> bool {
     const FILE: &str = "/sys/class/net/lo/addr_assign_type";
     machine.remove(&disable(3, state));

@@ -1,15 +1,18 @@
 //! Windows: a CPU polls instead of sleeping for some microseconds, thousands of times a second.
 //!
-//! A limit goes through the journal, which reads, notes, writes, reads back and notes again. For a window that is too slow, and
-//! it would say the same two texts for ever. So the journal is told once that the file may read `n/a` at any time (a *promise*),
-//! and a window is one write through a descriptor that stays open, 0.6 us: `n/a` at its begin, and at its end the *rest*, which is what all
-//! other requests and the administrator want together.
+//! A limit goes through the journal, which reads, notes, writes, reads back and notes again. That
+//! is too slow for a window, and it would note the same two texts forever. So the journal notes
+//! once that the file may read `n/a` at any time (a *promise*). A window is then one write through
+//! an open descriptor, 0.6 us: `n/a` at its begin, and at its end the *rest*, the combined text of
+//! all other requests and the administrator.
 //!
-//! What always holds:
-//! - Whatever the file reads when this process is killed stands in the journal: `roost restore` puts the earlier text back.
-//! - A limit that is asked for while a window is open is in force when it ends; the window stays open.
-//! - A text that is neither ours nor the rest is somebody else's: it is what we go back to from then on.
-//! - A write does not wake a CPU that sleeps already. Who wants it awake has to run a thread there.
+//! Invariants:
+//! - The journal has every text that the file can read when this process is killed: `roost restore`
+//!   puts the earlier text back.
+//! - A limit that is requested while a window is open is in force when it ends; the window stays
+//!   open.
+//! - A text that is neither ours nor the rest is another program's: it becomes the rest.
+//! - A write does not wake a CPU that sleeps already. To wake it, a thread has to run there.
 
 use super::{IdleControl, NOT_OURS};
 use crate::cpuidle::pm_qos::resume_latency_file;
@@ -31,9 +34,10 @@ const TEXT_MAX: usize = 32;
 #[derive(Debug)]
 pub(super) struct Window {
     file: File,
-    /// A plain file, which keeps what lies behind the text; the kernel's do not, and to ask costs as much as to write.
+    /// A plain file keeps the text behind a shorter write; the kernel's files do not, and asking
+    /// costs as much as writing.
     is_plain: bool,
-    /// What the file reads while the window is closed.
+    /// The text of the file while the window is closed.
     rest: String,
     is_open: bool,
 }
@@ -51,7 +55,7 @@ impl Window {
 }
 
 impl IdleControl {
-    /// Windows may be opened on `cpu` from now on; why not, if not.
+    /// Allows windows on `cpu` from now on; returns the reason if that fails.
     pub fn prepare_window(&mut self, cpu: CpuId) -> Result<(), String> {
         if !self.cpus.contains_key(&cpu) {
             return Err(NOT_OURS.to_owned());
@@ -74,7 +78,7 @@ impl IdleControl {
         Ok(())
     }
 
-    /// No windows are opened on `cpu` any more.
+    /// Ends windows on `cpu`.
     pub fn end_windows(&mut self, cpu: CpuId) {
         let _ = self.set_window(cpu, false);
         self.windows.remove(&cpu);
@@ -84,7 +88,8 @@ impl IdleControl {
         if let Ok(journal) = &mut self.journal
             && !self.windows.contains_key(&cpu)
         {
-            // Nothing is there that is not the rest, so only the promise ends; a limit of ours is asked for again below.
+            // The file reads the rest, so only the promise ends; a limit of ours is requested again
+            // below.
             let limit = self.cpus.get(&cpu).and_then(|owned| owned.state.limit());
             let _ = journal.put_back(&resume_latency_file(cpu));
             if let Some(limit) = limit {
@@ -96,7 +101,7 @@ impl IdleControl {
     /// Opens or closes the window of `cpu`.
     pub fn set_window(&mut self, cpu: CpuId, open: bool) -> Result<(), String> {
         match self.try_set_window(cpu, open) {
-            // A descriptor dies with its CPU, which is back with another.
+            // A descriptor dies with its CPU, which may be back with another.
             Err(cause) if cause.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
                 self.prepare_window(cpu)?;
                 self.try_set_window(cpu, open)
@@ -112,7 +117,7 @@ impl IdleControl {
         let is_ours = reads == if window.is_open { POLLING } else { window.rest.as_str() };
         if !is_ours {
             window.rest.clone_from(&reads);
-            // The journal has to know what belongs there now.
+            // The journal has to know the text to go back to.
             self.promise_again(cpu);
         }
         let window = self.windows.get_mut(&cpu).ok_or(io::ErrorKind::NotFound)?;
@@ -127,7 +132,8 @@ impl IdleControl {
         Ok(())
     }
 
-    /// After a change through the journal: what it left is the rest, and an open window is open still.
+    /// After a change through the journal: the text that it left is the rest, and an open window is
+    /// open still.
     pub(super) fn renew_window(&mut self, cpu: CpuId) {
         let Some(window) = self.windows.get_mut(&cpu) else { return };
         if let Ok(reads) = text(&window.file) {
@@ -148,7 +154,7 @@ impl IdleControl {
             Err(reason) => Err(reason.clone()),
         };
         if let Err(reason) = promised {
-            // What the journal does not name is not written.
+            // A file that the journal does not name is not written.
             self.windows.remove(&cpu);
             self.notices.push(format!("{cpu} is kept awake no more: {reason}"));
         }

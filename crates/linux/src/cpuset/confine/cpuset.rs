@@ -1,20 +1,22 @@
-//! By a cpuset: the kernel keeps whoever is in it on its CPUs, threads and children to come included.
+//! By a cpuset: the kernel keeps all tasks in it on its CPUs, future threads and children included.
 //!
-//! *Version 2*: the service must have a cgroup of its own. Its `cpuset.cpus` is usually empty, which means "as the
-//! parent", and should be empty again in the end. The file is there only if every cgroup above enables the controller in
-//! its `cgroup.subtree_control`; what we enable we disable again, unless somebody else has come to use it, and that
-//! empties it. Where the controller was enabled before us the kernel (6.1 and 6.12 were tried) refuses to empty the CPUs
-//! of a cgroup that has processes; it gets all CPUs of the cgroup above, and the line that says so says why.
-//! `cpuset.cpus.partition` is never touched.
+//! *Version 2*: the service must have a cgroup of its own. Its `cpuset.cpus` is usually empty,
+//! which means "as the parent", and should be empty again in the end. The file is there only if
+//! every cgroup above enables the controller in its `cgroup.subtree_control`. We disable the
+//! controller again where we enabled it, unless another program has come to use it, and that
+//! empties the file. Where the controller was enabled before us the kernel (6.1 and 6.12 were
+//! tried) refuses to empty the CPUs of a cgroup that has processes. Then it gets all CPUs of the
+//! cgroup above, and a notice gives the reason. `cpuset.cpus.partition` is never touched.
 //!
-//! *Version 1*: a cpuset that the service has for itself is used; one that it shares, and usually that is the root, gets
-//! a child `roost-PROCESS`. A fresh one has neither CPUs nor memory nodes and takes no process until it has both, so
-//! it is given its parent's; then all processes of the service move in. To undo it, everybody in it moves up again, and
-//! it is removed.
+//! *Version 1*: a cpuset that the service has for itself is used; one that it shares, and usually
+//! that is the root, gets a child `roost-PROCESS`. A fresh one has neither CPUs nor memory nodes
+//! and takes no process until it has both, so it gets its parent's; then all processes of the
+//! service move in. To undo it, all of them move up again, and it is removed.
 //!
-//! Since 6.2 the kernel remembers the CPUs that a thread chose for itself, gives it those of them that its cpuset has,
-//! or all if there is none, and gives them all back when the cpuset grows: our rule for pinned threads, and its own.
-//! Before, it forgot, and then a service with pinned threads is not confined by cpusets (`place::remembers_pins`).
+//! Since 6.2 the kernel remembers the CPUs that a thread chose for itself. The thread gets those of
+//! them that its cpuset has, or all if there is none, and gets them all back when the cpuset grows:
+//! our rule for pinned threads, and the kernel's own. Older kernels forget, so there a service with
+//! pinned threads is not confined by cpusets (`place::remembers_pins`).
 
 use super::{ConfineActuator, ConfineError, Confined, Drift, Foreign, place, threads_of};
 use crate::Root;
@@ -28,28 +30,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-/// A service of more processes pays for opening the files of the others each time; descriptors are not without end.
+/// A service of more processes pays for opening the files of the others each time: descriptors are
+/// limited.
 const KEPT_MAX: usize = 64;
-/// Processes that begin while others move in: after so many rounds the rest stays outside, and is reported.
+/// Processes that begin while others move in: after this many rounds the rest stays outside, and is
+/// reported.
 const ROUNDS_MAX: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Cpuset {
     root: Root,
     version: u8,
-    /// Of what we write, in its tree.
+    /// The file that we write, in its tree.
     group: String,
     /// The same, below the root.
     folder: String,
     /// Version 2: each `cgroup.subtree_control` on the way that lacks the controller, from the top.
     disabled: Vec<String>,
-    /// Version 1: true if the folder is one that we make.
+    /// Version 1: true if we make the folder.
     is_child: bool,
     /// True once all of that is done.
     entered: bool,
-    /// What we wrote last.
+    /// The last text that we wrote.
     ours: Option<CpuList>,
-    /// In which cgroup each process is.
+    /// The cgroup of each process.
     groups: BTreeMap<u32, PersistentFile>,
 }
 
@@ -59,7 +63,7 @@ impl Cpuset {
         let mount = place::tree(root, 2)?;
         let group = place::common_group(processes, 2)?;
         if group == "/" {
-            return Err("it lives in the root cgroup, with everybody else".to_owned());
+            return Err("it lives in the root cgroup, with all other processes".to_owned());
         }
         let folder = place::folder_of(&mount, &group);
         place::only_of(root, &folder, processes)?;
@@ -70,7 +74,7 @@ impl Cpuset {
         }
         let partition = text(format!("{folder}/cpuset.cpus.partition"));
         if !matches!(partition.as_str(), "" | "member") {
-            return Err(format!("/{folder} is a partition ({partition}), which is somebody's decision"));
+            return Err(format!("/{folder} is a partition ({partition}), which an administrator decided"));
         }
         let above =
             group.match_indices('/').map(|(at, _)| format!("{mount}{}/cgroup.subtree_control", &group[..at]));
@@ -80,13 +84,14 @@ impl Cpuset {
         Ok(Self { disabled, ..cpuset })
     }
 
-    /// The service's own cpuset of version 1, or one that is to be made inside the one where it is.
+    /// The service's own cpuset of version 1, or the one to make inside its present cpuset.
     pub(super) fn v1(root: &Root, processes: &BTreeMap<u32, u64>) -> Result<Self, String> {
         let mount = place::tree(root, 1)?;
         let group = place::common_group(processes, 1)?;
         for &process in processes.keys() {
             for thread in kernel::of_process(process).unwrap_or_default() {
-                // Threads may be spread in version 1; moved as one process they could not be put back.
+                // Threads may be spread in version 1; moved as one process they could not be put
+                // back.
                 match place::group_of(process, thread, 1) {
                     Ok(other) if other != group => {
                         return Err(format!("its threads are in several cpusets: {group} and {other}"));
@@ -118,7 +123,7 @@ impl Cpuset {
         if self.version == 2 { ConfineActuator::CpusetV2 } else { ConfineActuator::CpusetV1 }
     }
 
-    /// Makes the cpuset be there, with the service in it and the CPUs that it had.
+    /// Makes the cpuset, with the service in it and the CPUs that it had.
     pub(super) fn enter(
         &mut self,
         journal: &mut Journal,
@@ -173,7 +178,7 @@ impl Cpuset {
         Ok(())
     }
 
-    /// Writes the CPUs and asks the kernel what holds.
+    /// Writes the CPUs and reads back the ones in force.
     pub(super) fn confine(
         &mut self,
         journal: &mut Journal,
@@ -185,7 +190,7 @@ impl Cpuset {
         }
         let file = self.cpus_file();
         let set = journal.set_from(&file, |_| cpus.to_string());
-        // What is there now is ours, whatever became of it.
+        // The present text is ours, whatever became of it.
         self.ours = Some(cpus.clone());
         let set = set?;
         let in_force = self.effective_of(&self.folder)?;
@@ -254,7 +259,8 @@ impl Cpuset {
         format!("{}/cpuset.cpus", self.folder)
     }
 
-    /// What is in force where the service is now: of version 2 in the nearest cgroup that has the controller.
+    /// The CPUs in force where the service is now: in version 2 of the nearest cgroup that has the
+    /// controller.
     fn effective_above(&self) -> Result<CpuList, FileError> {
         let mut folder = self.folder.as_str();
         loop {

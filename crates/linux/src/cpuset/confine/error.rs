@@ -9,18 +9,17 @@ use machine::CpuList;
 use std::io;
 use std::path::PathBuf;
 
-/// A service that is not kept on its CPUs, with the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// Nothing to confine.
     #[error(
-        "{service} has no process that this user can see, other than this one\nhint: run as root, or name it by --pid"
+        "{service} has no process that this user can see, other than this one\nhint: run as root, \
+         or name it by --pid"
     )]
     NoProcess {
-        /// As a person calls it.
+        /// The user's name for it.
         service: String,
     },
-    /// It was there, and is no more.
+    /// It was there, and has gone.
     #[error("the service has ended: none of its processes lives")]
     Ended,
     /// A process of another user, where only one user's may be confined.
@@ -32,7 +31,8 @@ pub enum ConfineError {
         user: u32,
     },
     /// Another Roost process has it.
-    #[error("process {process} is confined by {holder}: stop that first (its lock is {path})", path = path.display())]
+    #[error("process {process} is confined by {holder}: stop that first (its lock is \
+        {path})", path = path.display())]
     Held {
         /// A process of the service.
         process: u32,
@@ -41,17 +41,12 @@ pub enum ConfineError {
         /// The lock file.
         path: PathBuf,
     },
-    /// No lock or no journal can be kept, so nothing may be changed.
+    /// No lock or no journal can be kept, so nothing may change.
     #[error(transparent)]
     Unavailable(#[from] LockError),
     /// This actuator does not work here, or none does.
     #[error("cannot confine the service by {actuator}: {reason}")]
-    Unsupported {
-        /// Which.
-        actuator: ConfineActuator,
-        /// Why.
-        reason: String,
-    },
+    Unsupported { actuator: ConfineActuator, reason: String },
     /// A set without a CPU.
     #[error("no CPU to keep the service on: a service needs at least one")]
     Empty,
@@ -60,24 +55,13 @@ pub enum ConfineError {
     NotAllowed(#[from] AffinityError),
     /// CPUs that are all offline.
     #[error("CPU {asked} is offline: online are {online}")]
-    NoneOnline {
-        /// What was asked for.
-        asked: CpuList,
-        /// What there is.
-        online: CpuList,
-    },
-    /// The kernel took it and does otherwise.
+    NoneOnline { asked: CpuList, online: CpuList },
+    /// The kernel accepted the CPUs and uses others.
     #[error(
-        "{what} was set to `{asked}`, but `{reads}` is in force: a cgroup above it allows no more, or not these"
+        "{what} was set to `{asked}`, but `{reads}` is in force: a cgroup above it allows no more, \
+         or not these"
     )]
-    NotInForce {
-        /// Which file.
-        what: String,
-        /// What we wrote.
-        asked: CpuList,
-        /// What holds.
-        reads: String,
-    },
+    NotInForce { what: String, asked: CpuList, reads: String },
     /// The kernel or the journal refused.
     #[error("{0}")]
     Refused(String),

@@ -1,10 +1,10 @@
-//! Which of the new CPUs a thread gets.
+//! The share of the new CPUs that a thread gets.
 
 use machine::CpuList;
 
-/// What a thread gets that has `own` without us, when its service is kept on `cpus`: those of its own that are among
-/// them, and all of them if none is, or none that is online. So a thread that was pinned stays where it was as long
-/// as that is permitted, and nobody is left without a CPU.
+/// The CPUs of a thread that has `own` without us, when its service is kept on `cpus`: those of its
+/// own that are among them, and all of them if none is, or none that is online. So a pinned thread
+/// stays where it was as long as that is permitted, and no thread is left without a CPU.
 pub(super) fn share(own: &CpuList, cpus: &CpuList, online: &CpuList) -> CpuList {
     let both = CpuList(own.0.intersection(&cpus.0).copied().collect());
     if both.0.is_disjoint(&online.0) { cpus.clone() } else { both }
@@ -40,7 +40,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the sets are, as long as one CPU of the new set is online.
+        /// For all sets, as long as one CPU of the new set is online.
         #[test]
         fn nobody_is_left_without_a_cpu_or_gets_another(own in lists(), set in lists(), online in lists()) {
             prop_assume!(!set.0.is_disjoint(&online.0));

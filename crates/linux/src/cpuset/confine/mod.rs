@@ -1,32 +1,38 @@
 //! Keeps a running, unmodified service on a set of CPUs, and puts everything back.
 //!
-//! A policy that wakes no more cores than a service needs has to say to the kernel: these CPUs, and no others. There
-//! are four ways to say it, [`ConfineActuator`], of which the best that works here is taken, in this order:
+//! A policy that wakes no more cores than a service needs has to tell the kernel: these CPUs, and
+//! no others. There are four ways to do so ([`ConfineActuator`]). The best that works here is
+//! taken, in this order:
 //!
-//! 1. *systemd*, where it owns the tree of cgroups: the unit's `AllowedCPUs=`, as a runtime property.
+//! 1. *systemd*, where it owns the tree of cgroups: the unit's `AllowedCPUs=`, as a runtime
+//!    property.
 //! 2. *cpuset v2*: the service's own cgroup.
-//! 3. *cpuset v1*: the service's own cpuset, or one that we make for it (`roost-PROCESS`) inside the one where it is.
-//! 4. *affinity*: each of its threads. It works everywhere, but a thread may undo it for itself, and where a service
-//!    sets its threads' affinities while it runs, the two disagree ([`Drift`]).
+//! 3. *cpuset v1*: the service's own cpuset, or one that we make for it (`roost-PROCESS`) inside
+//!    the one where it is.
+//! 4. *affinity*: each of its threads. It works everywhere, but a thread may undo it for itself,
+//!    and where a service sets its threads' affinities while it runs, the two disagree ([`Drift`]).
 //!
-//! A cpuset holds for threads that do not exist yet and cannot be left. What passed over a better way is told by
-//! [`Confiner::drain_notices`].
+//! A cpuset also holds for future threads, and no thread can leave it. [`Confiner::drain_notices`]
+//! says why a better way was passed over.
 //!
 //! ```text
-//!   Confiner --- Threads  (threads.rs)   who is new, who was pinned          affinity/PROCESS:BEGAN/THREAD:BEGAN
-//!      |     --- Cpuset   (cpuset.rs)    where it lives, is it its own       .../cpuset.cpus, .../roost-PROCESS
-//!      |     --- Unit     (unit.rs)      whom systemd calls so               unit/NAME/AllowedCPUs
+//!   Confiner --- Threads  (threads.rs)   new ones, pinned ones               affinity/PROCESS:BEGAN/THREAD:BEGAN
+//!      |     --- Cpuset   (cpuset.rs)    its group, shared or its own        .../cpuset.cpus, .../roost-PROCESS
+//!      |     --- Unit     (unit.rs)      by systemd's name                   unit/NAME/AllowedCPUs
 //!      '-- Journal: written before each change, undone on drop, and by `restore` after a SIGKILL
 //! ```
 //!
-//! Terms. A thread is *pinned* if it may run on fewer CPUs than its process's others: it keeps those of its own that are
-//! among the new set, and gets the whole new set if none is. *Allowed* is what the threads of the service had when we
-//! came, together. A change is *foreign* if what is there is not what we left there.
+//! Terms:
+//! - A thread is *pinned* if it may run on fewer CPUs than its process's others. It keeps those of
+//!   its own that are among the new set, and gets the whole new set if none is.
+//! - *Allowed*: the union of the CPUs of the service's threads when we came.
+//! - A change is *foreign* if the present text is not the one that we left.
 //!
-//! What always holds:
-//! - The service never gets a CPU that it was not allowed before, and is never left without one that is online.
+//! Invariants:
+//! - The service never gets a CPU that it was not allowed before, and is never left without one
+//!   that is online.
 //! - A foreign change is reported, and overwritten only by an explicit [`Confiner::confine`] or
-//!   [`Confiner::reassert`]; then it is what comes back in the end.
+//!   [`Confiner::reassert`]; then it is the text that comes back in the end.
 //! - A thread that ends while we look at it is no error.
 //! - One Roost process confines a service: there is a lock per process, held until the end.
 //! - This process is never part of the service, though it may descend from it.
@@ -55,10 +61,10 @@ use std::fmt;
 use threads::Threads;
 use unit::Unit;
 
-/// By what a service is kept on its CPUs.
+/// The means that keeps a service on its CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfineActuator {
-    /// The affinity of each of its threads. Others' need CAP_SYS_NICE.
+    /// The affinity of each of its threads. Those of other users need CAP_SYS_NICE.
     Affinity,
     /// Its cgroup's `cpuset.cpus`.
     CpusetV2,
@@ -81,9 +87,9 @@ impl fmt::Display for ConfineActuator {
 
 /// How to open a [`Confiner`].
 pub struct ConfineOptions {
-    /// Who we are, for whoever finds the service taken: `roost govern memcached`.
+    /// Our name, for a process that finds the service taken: `roost govern memcached`.
     pub holder: String,
-    /// By what; `None`: the best that works here.
+    /// The means; `None`: the best that works here.
     pub actuator: Option<ConfineActuator>,
     /// Only processes of this user: the service has no others, and children of other users are
     /// left alone.
@@ -99,48 +105,48 @@ impl ConfineOptions {
     }
 }
 
-/// What a call of [`Confiner::confine`] did.
+/// The effect of a call of [`Confiner::confine`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confined {
     /// Threads of the service.
     pub threads: usize,
     /// Threads that were moved to other CPUs; where a cpuset does it, all or none.
     pub changed: usize,
-    /// The CPUs that it may use now, as the kernel tells: those asked for that are online.
+    /// The CPUs that it may use now: those requested that are online.
     pub in_force: CpuList,
 }
 
-/// What has changed since the last look.
+/// The changes since the last check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drift {
-    /// Threads that were not where they should be because they are new, and are now.
+    /// New threads that were moved to their CPUs.
     pub confined: usize,
-    /// What somebody else changed. It stays as it is.
+    /// Changes by other programs. They stay.
     pub foreign: Vec<Foreign>,
 }
 
-/// Something that somebody else changed.
+/// A change by another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
-    /// What: `CPUs of thread 12 of process 10`, `/sys/fs/cgroup/shop/cpuset.cpus`.
+    /// Its object: `CPUs of thread 12 of process 10`, `/sys/fs/cgroup/shop/cpuset.cpus`.
     pub what: String,
-    /// What is there.
+    /// The present text.
     pub reads: String,
-    /// What we had left there.
+    /// The text that we left.
     pub ours: String,
 }
 
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, reads, ours } = self;
-        write!(f, "{what}: reads `{reads}`, which somebody else set after our `{ours}`")
+        write!(f, "{what}: reads `{reads}`, which another program set after our `{ours}`")
     }
 }
 
-/// So many looks lie between two searches for new processes that a cpuset keeps already.
+/// This many checks lie between two searches for new processes that a cpuset keeps already.
 const LOOKS_APART: u32 = 4;
 
-/// Keeps one service on a set of CPUs. Dropping it puts everything back, so also when a panic unwinds;
+/// Keeps one service on a set of CPUs. Drop puts everything back, so also when a panic unwinds;
 /// `std::process::exit` drops nothing, so call [`Confiner::release`] before it.
 #[derive(Debug)]
 pub struct Confiner {
@@ -150,15 +156,15 @@ pub struct Confiner {
     only_user: Option<u32>,
     allowed: CpuList,
     means: Means,
-    /// What is asked for now.
+    /// The present request.
     asked: Option<CpuList>,
-    /// How often it was looked for what changed.
+    /// The number of checks so far.
     looks: u32,
     births: Births,
-    /// Who was born last when processes were last looked for.
+    /// The last process that was born when processes were last searched.
     youngest: Option<u64>,
     notices: Vec<String>,
-    /// Dropped before the locks: nobody else may have the service while it is not as it was.
+    /// Dropped before the locks: no other process may have the service while it is not as it was.
     journal: Journal,
     _locks: ServiceLocks,
 }
@@ -172,8 +178,8 @@ enum Means {
 }
 
 impl Confiner {
-    /// Locks the service, puts back what a dead run left, and finds the actuator. A cpuset that has to be made is made
-    /// here; the service may still use the CPUs that it had.
+    /// Locks the service, puts back the settings that a dead run left, and finds the actuator. A
+    /// cpuset that has to be made is made here; the service may still use the CPUs that it had.
     pub fn open(root: &Root, service: &Service, options: ConfineOptions) -> Result<Self, ConfineError> {
         let own = std::process::id();
         let named: BTreeSet<u32> =
@@ -216,7 +222,6 @@ impl Confiner {
         Ok(confiner)
     }
 
-    /// By what the service is kept.
     pub fn actuator(&self) -> ConfineActuator {
         match &self.means {
             Means::Threads(_) => ConfineActuator::Affinity,
@@ -225,7 +230,8 @@ impl Confiner {
         }
     }
 
-    /// The file or property that names the service's CPUs, where there is one, as the journal calls it.
+    /// The file or property that names the service's CPUs, where there is one, as the journal calls
+    /// it.
     pub fn place(&self) -> Option<String> {
         match &self.means {
             Means::Threads(_) => None,
@@ -239,18 +245,18 @@ impl Confiner {
         &self.allowed
     }
 
-    /// The processes of the service, as far as they are known: [`Self::check`] finds new ones.
+    /// The known processes of the service: [`Self::check`] finds new ones.
     pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
         self.processes.keys().copied()
     }
 
-    /// What there is to say since the last call: what a dead run had left, and why a better actuator is not taken.
-    /// Each fact comes once.
+    /// The notices since the last call: the remains of a dead run, and why a better actuator is not
+    /// taken. Each fact comes once.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Keeps the service on `cpus`, and says what came of it.
+    /// Keeps the service on `cpus`, and returns the outcome.
     pub fn confine(&mut self, cpus: &CpuList) -> Result<Confined, ConfineError> {
         if cpus.0.is_empty() {
             return Err(ConfineError::Empty);
@@ -269,11 +275,12 @@ impl Confiner {
         }
     }
 
-    /// Looks again: finds processes and threads that are new, confines those threads, and reports what somebody else
-    /// changed without touching it. To find processes it looks at every one of the machine, at some microseconds each, if
-    /// anybody was born since the last time; where a cpuset keeps those that are born anyway, it does so every fourth time.
+    /// Looks again: finds new processes and threads, confines those threads, and reports changes by
+    /// other programs without touching them. The search for processes looks at every one of the
+    /// machine, at some microseconds each, if any process was born since the last time. Where a
+    /// cpuset keeps new ones anyway, it does so every fourth time.
     pub fn check(&mut self) -> Result<Drift, ConfineError> {
-        // Read before anybody is looked for: who is born meanwhile is found the next time.
+        // Read before the search: a process that is born meanwhile is found the next time.
         let youngest = self.births.youngest();
         let somebody_was_born = youngest.is_none() || youngest != self.youngest;
         self.forget_ended(somebody_was_born)?;
@@ -295,8 +302,9 @@ impl Confiner {
         }
     }
 
-    /// Puts what is asked for in force again, over what somebody else changed; theirs then comes back on release. A
-    /// process that somebody moved to another cgroup stays there. Nothing is done while nothing is asked for.
+    /// Puts the request in force again, over changes by other programs; theirs then come back on
+    /// release. A process that was moved to another cgroup stays there. Without a request this does
+    /// nothing.
     pub fn reassert(&mut self) -> Result<Confined, ConfineError> {
         match self.asked.clone() {
             Some(asked) => self.confine(&asked),
@@ -304,8 +312,8 @@ impl Confiner {
         }
     }
 
-    /// Puts everything back now, and says what was done, one line for each thing. Dropping does the same in silence.
-    /// The service can be confined again after.
+    /// Puts everything back now, and returns one line for each change. Dropping does the same in
+    /// silence. The service can be confined again after.
     pub fn release(&mut self) -> Vec<String> {
         self.asked = None;
         let done = self.journal.put_back_all();
@@ -318,12 +326,12 @@ impl Confiner {
         lines
     }
 
-    /// Settles on `wanted`, or on the best that works, and tells why a better one does not.
+    /// Settles on `wanted`, or on the best that works, and notes why a better one does not.
     fn choose(&mut self, wanted: Option<ConfineActuator>) -> Result<(), ConfineError> {
         use ConfineActuator::{Affinity, CpusetV1, CpusetV2, Systemd};
         let tried = wanted.map_or_else(|| vec![Systemd, CpusetV2, CpusetV1, Affinity], |one| vec![one]);
         for &actuator in &tried {
-            // Whoever names it has been given this part of systemd's tree.
+            // A request by name owns this part of systemd's tree.
             let owned =
                 if wanted.is_none() && actuator == CpusetV2 { place::of_systemd(&self.root) } else { None };
             let prepared = owned.map_or_else(|| self.prepared(actuator), Err);
@@ -333,7 +341,7 @@ impl Confiner {
                     return Ok(());
                 }
                 Err(reason) => {
-                    // What it took before it failed.
+                    // Resources of an attempt that failed.
                     self.journal.put_back_all();
                     if wanted.is_some() {
                         return Err(ConfineError::Unsupported { actuator, reason });
@@ -367,7 +375,7 @@ impl Confiner {
         })
     }
 
-    /// Drops processes that ended. Unless somebody was born, no number has come to mean another process.
+    /// Drops processes that ended. Unless a process was born, no number has come to mean another.
     fn forget_ended(&mut self, somebody_was_born: bool) -> Result<(), ConfineError> {
         let lives = |process: u32, began: u64| {
             if somebody_was_born {
@@ -403,9 +411,9 @@ pub fn not_own(processes: &BTreeSet<u32>, user: u32) -> Option<u32> {
     processes.iter().copied().find(|&process| !kernel::is_of(process, user))
 }
 
-/// The CPUs that the threads of `service` may use now, all together.
+/// The union of the CPUs that the threads of `service` may use now.
 pub fn cpus_of(service: &Service) -> Result<CpuList, ConfineError> {
-    // Another user's: seen by its port and by nothing else.
+    // Another user's: only its port is visible.
     if service.processes.is_empty() {
         return Err(ConfineError::NoProcess { service: service.name.clone() });
     }
@@ -413,7 +421,7 @@ pub fn cpus_of(service: &Service) -> Result<CpuList, ConfineError> {
     allowed_of(&service.processes.iter().filter_map(began).collect())
 }
 
-/// What the threads of these processes may use, all together.
+/// The union of the CPUs of these processes' threads.
 fn allowed_of(processes: &BTreeMap<u32, u64>) -> Result<CpuList, ConfineError> {
     let mut allowed = CpuList::default();
     for &process in processes.keys() {
@@ -428,7 +436,6 @@ fn allowed_of(processes: &BTreeMap<u32, u64>) -> Result<CpuList, ConfineError> {
     if allowed.0.is_empty() { Err(ConfineError::Ended) } else { Ok(allowed) }
 }
 
-/// How many threads the service has.
 fn threads_of(processes: &BTreeMap<u32, u64>) -> usize {
     processes.keys().map(|&process| kernel::count(process)).sum()
 }

@@ -1,4 +1,4 @@
-//! Where a service lives in the trees of cgroups, and with whom.
+//! The place of a service in the trees of cgroups, and its neighbours there.
 
 use super::ConfineError;
 use crate::Root;
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Longer chains of parents than this are not followed.
 const GENERATIONS_MAX: usize = 64;
 
-/// These processes and all that descend from them, without this process and what it started itself.
+/// These processes and all their descendants, without this process and its own children.
 pub(super) fn family(known: &BTreeSet<u32>) -> Result<BTreeSet<u32>, ConfineError> {
     let own = std::process::id();
     let mut all = with_descendants(&Root::system(), known.clone())?;
@@ -49,14 +49,14 @@ pub(super) fn tree(root: &Root, version: u8) -> Result<String, String> {
     }
 }
 
-/// The cgroup in which a process or thread is, in the tree that has the cpuset controller.
+/// The cgroup of a process or thread, in the tree that has the cpuset controller.
 pub(super) fn group_of(process: u32, thread: u32, version: u8) -> Result<String, String> {
     let file = group_file(process, thread);
     let text = Root::system().text(&file).map_err(|error| error.to_string())?;
     group_in_text(&text, &file, version)
 }
 
-/// The file that tells it, below the root.
+/// The file that shows it, below the root.
 pub(super) fn group_file(process: u32, thread: u32) -> String {
     format!("proc/{process}/task/{thread}/cgroup")
 }
@@ -65,7 +65,7 @@ pub(super) fn group_file(process: u32, thread: u32) -> String {
 pub(super) fn group_in_text(text: &str, file: &str, version: u8) -> Result<String, String> {
     let group = text.lines().find_map(|line| group_in(line, version));
     match group {
-        // From inside a namespace of cgroups, one that lies outside.
+        // Seen from a namespace of cgroups, this one lies outside.
         Some(group) if group.starts_with("/..") => Err(format!("{group} lies outside this cgroup namespace")),
         Some(group) => Ok(group.to_owned()),
         None => Err(format!("/{file} names no cgroup of version {version} with cpusets")),
@@ -101,7 +101,7 @@ pub(super) fn common_group(processes: &BTreeMap<u32, u64>, version: u8) -> Resul
     common.ok_or_else(|| "the service has ended".to_owned())
 }
 
-/// What two paths begin with, in whole parts; `/` at least.
+/// The common beginning of two paths, in whole parts; `/` at least.
 fn shared(one: &str, other: &str) -> String {
     let parts = one.split('/').zip(other.split('/')).take_while(|(one, other)| one == other);
     let path = parts.map(|(part, _)| part).collect::<Vec<_>>().join("/");
@@ -113,7 +113,7 @@ pub(super) fn folder_of(mount: &str, group: &str) -> String {
     format!("{mount}{}", group.trim_end_matches('/'))
 }
 
-/// An error that names the processes of this cgroup that are not the service's, if there are any.
+/// An error that names the processes of this cgroup outside the service, if there are any.
 pub(super) fn only_of(root: &Root, folder: &str, processes: &BTreeMap<u32, u64>) -> Result<(), String> {
     let mut members = BTreeSet::new();
     collect_members(&root.path(folder), &mut members);
@@ -135,7 +135,7 @@ fn descends(process: u32, processes: &BTreeMap<u32, u64>) -> bool {
     found.is_some_and(|one| one != own)
 }
 
-/// An error where a cpuset would make threads forget the CPUs that they chose themselves. Kernels since 6.2 remember.
+/// An error where a cpuset would make threads forget their own CPUs. Kernels since 6.2 remember.
 pub(super) fn remembers_pins(
     release: &str,
     processes: &BTreeMap<u32, u64>,
@@ -150,7 +150,8 @@ pub(super) fn remembers_pins(
         return Ok(());
     }
     Err(format!(
-        "{pinned} thread(s) of the service chose their CPUs themselves, and this kernel ({release}, before 6.2) forgets \
+        "{pinned} thread(s) of the service chose their CPUs themselves, and this kernel \
+         ({release}, before 6.2) forgets \
          that when a cpuset changes"
     ))
 }
@@ -214,7 +215,7 @@ mod tests {
         for release in ["6.1.0-32-cloud-amd64", "5.14", "", "unknown"] {
             assert!(remembers_pins(release, &me, &other).unwrap_err().contains("forgets"), "{release}");
         }
-        // Other tests of this process pin threads of theirs, so only a process that has one thread is sure.
+        // Other tests of this process pin threads, so only a process that has one thread is sure.
         let mut child = std::process::Command::new("sleep").arg("600").ends_with_parent().spawn().unwrap();
         remembers_pins("6.1", &BTreeMap::from([(child.id(), 0)]), &mine).unwrap();
         child.kill().unwrap();

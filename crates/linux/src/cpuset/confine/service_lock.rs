@@ -1,7 +1,7 @@
-//! One holder per service: a lock for each of its processes, as there is one for each CPU.
+//! One holder per service: a lock for each of its processes, as each CPU has one.
 //!
-//! Two programs that confine one service take each other's CPUs for the ones that belong there. The lock of a CPU lies
-//! there for good; processes are many, so these files go with their holder.
+//! Two programs that confine one service would each record the other's CPUs as the ones to restore.
+//! The lock of a CPU stays for good; processes are many, so these files go with their holder.
 
 use super::ConfineError;
 use crate::Root;

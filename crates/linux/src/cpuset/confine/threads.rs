@@ -1,11 +1,12 @@
-//! By affinity: each thread is told its CPUs.
+//! By affinity: each thread gets its CPUs.
 //!
-//! A process may start a thread at any moment, and it begins with its parent's CPUs. So the list of threads is read
-//! until a reading brings nobody new: who was born of a thread that had been told already has the new CPUs, who was
-//! born of one that had not is found by the next reading. Who is new and may run where we had put one of its elders
-//! has that from us, and gets back what that elder had (`journal/undo.rs`); any other value it was given by the
-//! service itself, and that is what comes back. So that the two are told apart, all threads stand in the journal, those
-//! too that need no change.
+//! A process may start a thread at any moment, and the thread begins with its parent's CPUs. So the
+//! list of threads is read until a reading shows no new one. A child of a thread that was moved
+//! already has the new CPUs; a child of one that was not is found by the next reading. A new thread
+//! that runs on CPUs that we gave to an older one has them from us, and gets back that older
+//! thread's own (`journal/undo.rs`). Any other value comes from the service itself, and is the one
+//! to restore. To tell the two apart, all threads stand in the journal, those too that need no
+//! change.
 
 use super::masks::share;
 use super::{ConfineError, Confined, Drift, Foreign};
@@ -18,11 +19,11 @@ use crate::root::{FileError, Gaps};
 use machine::CpuList;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A process that starts threads faster than we tell them their CPUs is looked at so often and no more; the next
-/// check finds the rest.
+/// For a process that starts threads faster than this loop, the number of rounds is bounded; the
+/// next check finds the rest.
 const ROUNDS_MAX: usize = 16;
 
-/// What we know of each thread, by its number.
+/// The record of each thread, by its number.
 #[derive(Debug, Default)]
 pub(super) struct Threads(BTreeMap<u32, Known>);
 
@@ -31,11 +32,11 @@ struct Known {
     process: u32,
     /// In the journal.
     path: String,
-    /// Where it was put.
+    /// The CPUs that it was given.
     share: String,
 }
 
-/// What one reading of the lists of threads brought.
+/// The result of one reading of the lists of threads.
 #[derive(Default)]
 struct Reading {
     changed: usize,
@@ -55,7 +56,8 @@ impl Threads {
         online: &CpuList,
     ) -> Result<Confined, ConfineError> {
         if self.0.is_empty() {
-            // All are written down before the first is changed: who is here now has nothing from us, whatever it reads.
+            // All are written down before the first is changed: a thread that is present now has
+            // nothing from us.
             self.read_until_stable(root, journal, processes, |_, _, _, _| Ok(()))?;
         }
         let reading =
@@ -75,7 +77,7 @@ impl Threads {
         Ok(Confined { threads: reading.present.len(), changed: reading.changed, in_force })
     }
 
-    /// Puts those that are new on their share of `cpus`, and reports those that somebody else moved.
+    /// Puts new threads on their share of `cpus`, and reports those that another program moved.
     pub(super) fn check(
         &mut self,
         root: &Root,
@@ -101,7 +103,8 @@ impl Threads {
         Ok(Drift { confined: reading.changed, foreign: reading.foreign })
     }
 
-    /// Calls `act` once for each thread, those included that are born meanwhile, and forgets those that ended.
+    /// Calls `act` once for each thread, those included that are born meanwhile, and forgets those
+    /// that ended.
     fn read_until_stable(
         &mut self,
         root: &Root,
@@ -122,7 +125,8 @@ impl Threads {
                         .meet(root, journal, processes, (process, began, thread))
                         .and_then(|()| act(self, journal, thread, &mut reading));
                     match result {
-                        // It ended while we looked at it; or its number is another's now, which the next round meets.
+                        // It ended during the look, or its number is another's now, which the next
+                        // round meets.
                         Err(ChangeError::File(FileError::Missing { .. })) => {
                             reading.present.remove(&thread);
                             self.forget(journal, thread)?;
@@ -142,7 +146,7 @@ impl Threads {
         Ok(reading)
     }
 
-    /// Makes a thread known: finds out what it has from us without our having told it.
+    /// Adds a thread: finds the CPUs that it has from us through its parent.
     fn meet(
         &mut self,
         root: &Root,
@@ -192,8 +196,8 @@ impl Threads {
     }
 }
 
-/// An error if this user may not say where these processes run: the kernel asks for the same user, or for
-/// CAP_SYS_NICE.
+/// An error if this user may not set the CPUs of these processes: the kernel wants the same user,
+/// or CAP_SYS_NICE.
 pub(super) fn may_change(processes: &BTreeMap<u32, u64>) -> Result<(), String> {
     let me = privileges(&Root::system(), &mut Gaps::default());
     if me.has(Capability::SysNice) != Some(false) {

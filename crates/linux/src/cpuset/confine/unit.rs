@@ -1,13 +1,14 @@
 //! By systemd: the unit's `AllowedCPUs=`, as a runtime property.
 //!
-//! Where systemd runs, the cgroups of its units are its own, and it writes them anew when it likes; so it is told
-//! instead. It needs cgroups of version 2, and systemd 244 or later. Putting back means setting the list that the unit
-//! had, or, if it had none, all CPUs first and then unsetting it (`knob/unit.rs` says why). Asking takes some ten
-//! milliseconds, for a command is run each time; so a look reads the cgroup's own `cpuset.cpus`, which systemd writes what it is
-//! told to, and asks only where that is not what we asked for. Who wrote there behind systemd's back is seen as well.
+//! Where systemd runs, it owns the cgroups of its units and writes them anew at any time; so the
+//! change goes through systemd. It needs cgroups of version 2, and systemd 244 or later. Putting
+//! back means setting the list that the unit had, or, if it had none, all CPUs first and then
+//! unsetting it (`knob/unit.rs` says why). A question takes some ten milliseconds, for a command is
+//! run each time. So a check reads the cgroup's own `cpuset.cpus`, where systemd writes its list,
+//! and asks only if that differs from our request. A write behind systemd's back is seen as well.
 //!
-//! What the tests here show is what we say to `systemctl` and how we read its answers; that systemd then does as it
-//! says is shown by `lab/systemd`.
+//! The tests here show our calls of `systemctl` and how we read its answers; `lab/systemd` shows
+//! that systemd then does as it says.
 
 use super::{ConfineError, Confined, Drift, Foreign, place, threads_of};
 use crate::Root;
@@ -20,24 +21,23 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-/// systemd answers first and writes the cgroup soon after: how often and how long we look until it has.
+/// systemd answers first and writes the cgroup soon after: how often and how long we poll until it
+/// has.
 const LOOKS_MAX: usize = 40;
 const PAUSE: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub(super) struct Unit {
     root: Root,
-    /// Its property, in the journal.
     path: String,
     /// The file in which systemd keeps it for this boot, in the journal.
     drop_in: String,
-    /// What systemd has told the kernel.
+    /// The list that systemd has given to the kernel.
     cpus: String,
-    /// That file.
     written: PersistentFile,
-    /// What is in force in its cgroup.
+    /// The list in force in its cgroup.
     effective: String,
-    /// What we set last.
+    /// Our last list.
     ours: Option<CpuList>,
 }
 
@@ -122,14 +122,15 @@ impl Unit {
         if !same_cpus(&self.root, &ours, &reads) {
             drift.foreign.push(Foreign { what: called(&self.path), reads, ours });
         } else if let Some(reads) = self.written_behind(&ours).filter(|reads| *reads == written) {
-            // Not on its way: it read so before and after systemd said that all is well.
+            // The reading is settled: it was the same before and after systemd reported success.
             drift.foreign.push(Foreign { what: called(&self.cpus), reads, ours });
         }
         Ok(drift)
     }
 
-    /// Notes that systemd will keep a list of ours in a file that is not there. Where the unit has no list of its own that file
-    /// goes with ours; else it would override whatever an administrator writes later.
+    /// Notes that systemd will keep a list of ours in a file that is not there. Where the unit has
+    /// no list of its own that file goes with ours; else it would override an administrator's later
+    /// choice.
     fn expect_drop_in(&self, journal: &mut Journal, cpus: &CpuList) -> Result<(), ConfineError> {
         let before = journal.earlier(&self.path)?;
         if before.is_empty() || journal.earlier(&self.drop_in)? != NO_DROP_IN {
@@ -141,13 +142,12 @@ impl Unit {
         Ok(())
     }
 
-    /// What the cgroup reads, where that is not `ours`.
+    /// The cgroup's list, where that is not `ours`.
     fn written_behind(&mut self, ours: &str) -> Option<String> {
         let reads = self.written.read().unwrap_or_default();
         (!same_cpus(&self.root, ours, &reads)).then_some(reads)
     }
 
-    /// Its property, in the journal.
     pub(super) fn path(&self) -> &str {
         &self.path
     }
@@ -158,7 +158,7 @@ impl Unit {
     }
 }
 
-/// What is in force in a cgroup: a group without the controller has what the one above has.
+/// The list in force in a cgroup: a group without the controller has that of the one above.
 fn in_force(root: &Root, folder: &str) -> CpuList {
     let above = std::iter::successors(Some(folder), |folder| Some(folder.rsplit_once('/')?.0));
     let mut lists = above.filter_map(|folder| root.text(&format!("{folder}/cpuset.cpus.effective")).ok());
@@ -192,7 +192,8 @@ mod tests {
 
     const GROUP: &str = "sys/fs/cgroup/system.slice/shop.service";
 
-    /// A systemctl that does as systemd: keeps the property, and writes it into the unit's cgroup.
+    /// A systemctl that behaves as systemd: it keeps the property, and writes it into the unit's
+    /// cgroup.
     fn machine() -> FakeMachine {
         let machine = FakeMachine::intel_server(8);
         let folder = machine.path("").display().to_string();
@@ -233,9 +234,9 @@ esac
         for _ in 0..5 {
             assert_eq!(unit.check(&mut journal, &none).unwrap(), Drift::default());
         }
-        assert_eq!(calls(&machine), before, "a look asks nobody");
+        assert_eq!(calls(&machine), before, "a check asks no question");
 
-        // By systemd: its word is what is reported.
+        // By systemd: its word is reported.
         machine.write("property", "0-3\n");
         machine.write(&format!("{GROUP}/cpuset.cpus"), "0-3\n");
         let drift = unit.check(&mut journal, &none).unwrap();
@@ -253,14 +254,14 @@ esac
         assert_eq!(unit.confine(&mut journal, &none, &cpus).unwrap().in_force, cpus);
         assert_eq!(machine.read(&format!("{GROUP}/cpuset.cpus")), "2");
         drop(journal);
-        assert_eq!(machine.read("property"), "0-3", "somebody else's list comes back");
+        assert_eq!(machine.read("property"), "0-3", "another program's list comes back");
     }
 
     #[test]
     fn a_list_of_the_units_own_file_is_not_overridden_for_ever() {
         const DROP_IN: &str = "run/systemd/system.control/shop.service.d/50-AllowedCPUs.conf";
         let machine = machine();
-        // As systemd: what it is told it keeps below /run.
+        // As systemd: it keeps its list below /run.
         let folder = "run/systemd/system.control/shop.service.d";
         let keeps =
             format!("mkdir -p {folder}; printf '[Service]\\nAllowedCPUs=%s\\n' \"$list\" >{DROP_IN}\n");
@@ -287,7 +288,7 @@ esac
             assert_eq!((failed, machine.read("property").as_str()), (0, "1-3"));
             assert_eq!(machine.path(DROP_IN).exists(), stays, "an administrator's stays, ours goes");
         }
-        // What somebody tells systemd meanwhile is left alone.
+        // A change through systemd meanwhile is left alone.
         machine.remove(DROP_IN);
         let mut journal = Journal::begin(machine.root(), "test", None).unwrap();
         let none = BTreeMap::new();

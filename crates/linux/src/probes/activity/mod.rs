@@ -1,7 +1,7 @@
 //! When anybody of one service runs, on whichever CPU, and when anybody runs at all: the time in which a whole service, or
 //! a whole machine, is idle, told by every switch of the scheduler.
 //!
-//! What always holds:
+//! Invariants:
 //! - An idle period of a service counts when it has ended, with its length; in it no thread of the service had a CPU.
 //! - Of a CPU nothing is known before its first switch: begin a second before what is to be measured.
 

@@ -6,7 +6,7 @@
 //!
 //! Terms. *Due*: when who waits ([`KernelAlarm::waiter`]) shall run. *To ring*: to wake it from elsewhere.
 //!
-//! What always holds: a CPU that sleeps past what is due is known as one that has to be rung ([`KernelAlarm::sleeps_past`]), whatever it was
+//! Invariants: a CPU that sleeps past what is due is known as one that has to be rung ([`KernelAlarm::sleeps_past`]), whatever it was
 //! doing while that was written (each side writes first and then reads); a time that has come while the CPU was busy is told as soon as
 //! it goes idle; all timers end with the program.
 //!

@@ -3,7 +3,7 @@
 //! Who listens does so on the CPU of who asked: that one is awake, and any other would have to be woken, which takes as long as a fast
 //! disk's answer.
 //!
-//! What always holds: only operations that somebody waits for (reads, synchronous writes) are told; who listens is woken by those that
+//! Invariants: only operations that somebody waits for (reads, synchronous writes) are told; who listens is woken by those that
 //! begin alone, and finds those that have ended beside; a record that found no room is counted.
 
 use super::{Attachment, BpfError, Fields, Notifier, Running, run};

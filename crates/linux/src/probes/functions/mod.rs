@@ -9,7 +9,7 @@
 //! process. Reading costs no system call, and nobody copies. What a program in the kernel cannot do is to wake a futex, so the
 //! doorbell is a ring buffer ([`ImageRings`]).
 //!
-//! What always holds:
+//! Invariants:
 //! - The server's stack is never touched. The kernel's return probes replace the return address there, and a C++ exception or a
 //!   Rust panic that passes it ends the server (seen on 6.18). So ways out are plain probes on the return instructions
 //!   ([`crate::processes::symbols`]).

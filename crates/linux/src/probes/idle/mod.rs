@@ -1,6 +1,6 @@
 //! `cpu_idle`, counted in the kernel: idle and active periods by length, state and waker, for every CPU.
 //!
-//! What always holds:
+//! Invariants:
 //! - Each CPU's counts are its own writing; one reading may catch it in the middle of an event, so that a count and its
 //!   time differ by that one period.
 //! - In every state, periods that have ended equal what cpuidle's `usage` and `rejected` grew by meanwhile, give or

@@ -7,7 +7,7 @@
 //!   Calls      service (the server's own code)   any, by process               a fifth
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - Requests that a client sends without waiting for the replies are one here; how often that was so is counted.
 //! - Every request is counted. Where a CPU has more than some two thousand a second, at the sockets only some are timed, chosen
 //!   by chance, and each stands for the number that it was drawn from (`include/requests.h`): half of the cost is the clock

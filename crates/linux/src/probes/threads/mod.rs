@@ -4,7 +4,7 @@
 //! Terms. A CPU that is asked to *kick* tells once, through a ring buffer, that it is idle, or that it has worked for longer than
 //! [`KICK_PATIENCE`] at a stretch: who chose its clock by what it did needs no timer to find out.
 //!
-//! What always holds:
+//! Invariants:
 //! - A CPU is idle if it said so, at an event or when it was asked at the start; before that it is unknown, not idle.
 //! - A place is one word: CPU and state belong together.
 //! - Before its first event a thread is where `/proc` said when it was first watched.
@@ -61,7 +61,8 @@ pub fn knows_thread_numbers(program: &str) -> Result<(), BpfError> {
     }
     Err(BpfError::Refused {
         program: program.to_owned(),
-        reason: "this process runs in a pid namespace of its own, where threads have other numbers than in the kernel; \
+        reason: "this process runs in a pid namespace of its own, where threads have other numbers \
+            than in the kernel; \
                  hint: run the governor on the host, or its container with hostPID"
             .to_owned(),
     })

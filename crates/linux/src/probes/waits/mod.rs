@@ -12,7 +12,7 @@
 //! apart waits of one kind, such as the port at the other end. The calls' kinds are told from the system call's number, in the table of
 //! this architecture ([`calls`]), and from what its descriptor is.
 //!
-//! What always holds:
+//! Invariants:
 //! - Nothing is sent of threads that are not critical, but for who has woken a critical one.
 //! - When more happens than the ring holds, [`WaitProgram::lost`] says so.
 //! - Thread numbers are those of the first pid namespace; [`WaitProgram::load`] refuses elsewhere.
@@ -84,7 +84,8 @@ impl WaitProgram {
         let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino());
         if namespace != FIRST_PID_NAMESPACE {
             return Err(refused(
-                "this process runs in a pid namespace of its own, where threads have other numbers than in the kernel; \
+                "this process runs in a pid namespace of its own, where threads have other numbers \
+                 than in the kernel; \
                  hint: run it on the host, or its container with hostPID",
             ));
         }
