@@ -9,7 +9,7 @@ use super::{Block, Header, Part, Way};
 use crate::run_folder;
 use anyhow::Result;
 use report::figures::{
-    Card, Lines, Page, Part as Piece, Point, Quantity, Row, Section, Series, Style, Table, Unit,
+    Basis, Card, Lines, Page, Part as Piece, Point, Quantity, Row, Section, Series, Style, Table, Unit,
 };
 use std::path::Path;
 
@@ -66,6 +66,7 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
         ),
         facts: vec![header.started.clone(), format!("Roost {}", env!("CARGO_PKG_VERSION"))],
         notes: METHOD.map(str::to_owned).to_vec(),
+        basis: Some(Basis::Measured),
         command: crate::run_folder::command(),
         cards: cards(verdict),
         sections,

@@ -2,7 +2,7 @@
 // Texts become text nodes, never markup.
 const page = JSON.parse(document.getElementById("page").textContent);
 /** More points than this on a line are shown as their rolling median in a band from lowest to highest. */
-const MANY = 300;
+const MANY = 200;
 /** More marks than this on a line hide it. */
 const MARKS_MAX = 40;
 /** More rows than this are for a file, not for a reader. */

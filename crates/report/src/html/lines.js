@@ -60,7 +60,7 @@ function ends(figure, all) {
 
 /** The rolling median with the lowest and the highest around it. */
 function rolling(points) {
-  const half = Math.ceil(points.length / MANY);
+  const half = Math.ceil((2 * points.length) / MANY);
   return points.map((point, at) => {
     if (point.y === null) return { x: point.x, middle: null, low: null, high: null };
     const near = points
@@ -424,7 +424,13 @@ const LOG = {
       at([1], 3),
       at([1], 6),
     ];
-    return choices.find((marks) => marks.length <= 7) ?? choices[5];
+    if (choices[0].length >= 3) return choices.find((marks) => marks.length <= 7) ?? choices[5];
+    // Less than an octave: even steps.
+    const rough = (high - low) / 4;
+    const digit = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((n) => n * digit).find((step) => step >= rough);
+    const from = Math.ceil(low / step);
+    return Array.from({ length: Math.floor(high / step) - from + 1 }, (_, n) => (from + n) * step);
   },
 };
 function range(scale, low, high) {

@@ -47,14 +47,19 @@ fn cards(summary: &Summary) -> Vec<Card> {
     let mut cards: Vec<Card> = summary
         .verdicts
         .iter()
-        .map(|verdict| Card {
-            what: verdict.figure.clone(),
-            figure: verdict.found.clone(),
-            remark: match verdict.met {
-                Some(_) => verdict.bar.clone(),
-                None => format!("{}: {}", verdict.bar, verdict.mark()),
-            },
-            met: verdict.met,
+        .map(|verdict| {
+            // An interval stands below its figure, in smaller letters.
+            let (figure, interval) = match verdict.found.split_once(" (") {
+                Some((figure, interval)) => (figure, format!("{}; ", interval.trim_end_matches(')'))),
+                None => (verdict.found.as_str(), String::new()),
+            };
+            let mark = if verdict.met.is_none() { format!(": {}", verdict.mark()) } else { String::new() };
+            Card {
+                what: verdict.figure.clone(),
+                figure: figure.to_owned(),
+                remark: format!("{interval}{}{mark}", verdict.bar),
+                met: verdict.met,
+            }
         })
         .collect();
     let served: Option<u64> = summary.phases.iter().map(|phase| phase.requests).sum();
