@@ -72,6 +72,9 @@ function rolling(points) {
   });
 }
 
+/** The page says once how a median is opened. */
+let isHinted = false;
+
 function lines(figure) {
   const all = drawable(figure);
   const own = ends(figure, all);
@@ -210,13 +213,15 @@ function lines(figure) {
           limit.name + (near ? "" : " (beyond this scale)"),
         )
       : null;
-  const hint = all.some((series) => series.smooth)
-    ? paragraph(
-        "remark hint",
-        "Lines of many points are their rolling median, in a band from the lowest to the highest; " +
-          "drag over a stretch to see each point of it, double-click to see all.",
-      )
-    : null;
+  const hint =
+    all.some((series) => series.smooth) && !isHinted
+      ? paragraph(
+          "remark hint",
+          "Lines of many points are their rolling median, in a band from the lowest to the highest; " +
+            "drag over a stretch to see each point of it, double-click to see all.",
+        )
+      : null;
+  isHinted ||= hint !== null;
 
   /** Which columns of each series are seen: single points once few are in view. */
   function show(u) {
@@ -424,7 +429,9 @@ const LOG = {
       at([1], 3),
       at([1], 6),
     ];
-    if (choices[0].length >= 3) return choices.find((marks) => marks.length <= 7) ?? choices[5];
+    // Along the bottom a mark needs room for its text.
+    const most = axis === 0 ? Math.max(2, Math.min(9, u.width / 80)) : 7;
+    if (choices[0].length >= 3) return choices.find((marks) => marks.length <= most) ?? choices[5];
     // Less than an octave: even steps.
     const rough = (high - low) / 4;
     const digit = 10 ** Math.floor(Math.log10(rough));
