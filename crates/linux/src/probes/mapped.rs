@@ -1,4 +1,4 @@
-//! An array of the kernel's, in our memory: what a program writes there is read without a system call.
+//! An array of the kernel's, in our memory: a program's writes are read without a system call.
 
 use super::BpfError;
 use libbpf_rs::{MapCore as _, MapHandle};
@@ -42,8 +42,8 @@ impl MappedWords {
         if number >= self.length / size_of::<u64>() {
             return None;
         }
-        // SAFETY: inside the mapping by the line above, and aligned, since it begins with a page; it lives as long as `self`, and
-        // all access to it is atomic.
+        // SAFETY: inside the mapping by the line above, and aligned, since it begins with a page;
+        // it lives as long as `self`, and all access to it is atomic.
         Some(unsafe { AtomicU64::from_ptr(self.start.as_ptr().cast::<u64>().add(number)) })
     }
 }
@@ -51,7 +51,8 @@ impl MappedWords {
 impl Drop for MappedWords {
     fn drop(&mut self) {
         let length = self.length.next_multiple_of(rustix::param::page_size());
-        // SAFETY: this very mapping; every reference into it borrows from `self`. A failure leaks it, no more.
+        // SAFETY: this very mapping; every reference into it borrows from `self`. A failure leaks
+        // it, no more.
         let _ = unsafe { munmap(self.start.as_ptr(), length) };
     }
 }

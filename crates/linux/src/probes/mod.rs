@@ -1,9 +1,11 @@
-//! Programs that Roost runs inside the kernel, to see what no file tells: how long each sleep was, how long each
-//! request of a server that cannot be changed, and where a server's threads are at this moment.
+//! Programs that Roost runs inside the kernel, to see facts that no file shows: the length of each
+//! sleep, the time of each request of an unchanged server, and the place of a server's threads at
+//! this moment.
 //!
-//! One folder per kind of sight: its C, its compiled object, its reader. The objects are committed, so a machine that
-//! builds Roost needs no clang; they are CO-RE, so one object suits every kernel that has the events; `scripts/bpf` makes
-//! them anew, and a test refuses objects that are older than their sources.
+//! Each kind of sight has one folder: its C, its compiled object, its reader. The objects are
+//! committed, so a machine that builds Roost needs no clang. They are CO-RE, so one object suits
+//! every kernel that has the events. `scripts/bpf` makes them anew, and a test refuses objects that
+//! are older than their sources.
 //!
 //! ```text
 //!   kernel event --> program --> map, one struct per CPU          nothing is sent, nothing is locked
@@ -12,13 +14,17 @@
 //!                        loads  --+--> ThreadPlace, Occupant      mapped: no system call
 //! ```
 //!
-//! Terms. A *way* is one of several programs that see the same thing, better or worse, dearer or cheaper. Kernels lack
-//! some events and refuse some programs, so ways are tried in order, and each that failed is told with its reason.
+//! Terms:
+//! - A *way* is one of several programs that see the same thing, better or worse, dearer or
+//!   cheaper. Kernels lack some events and refuse some programs, so ways are tried in order, and
+//!   each that failed is reported with its reason.
 //!
 //! Invariants:
-//! - Nothing of this outlives the process: links and maps go when their descriptors close, so also after a SIGKILL.
-//! - Programs only watch, and one sets timers of its own (`alarms`). None changes what the kernel or a packet does.
-//! - What the kernel refuses is a [`BpfError`] that says what to do; nothing panics over it.
+//! - Nothing of this outlives the process: links and maps go when their descriptors close, so also
+//!   after a SIGKILL.
+//! - Programs only watch, and one sets timers of its own (`alarms`). None changes the kernel or a
+//!   packet.
+//! - A refusal of the kernel is a [`BpfError`] with the remedy; nothing panics over it.
 
 mod activity;
 mod alarms;
@@ -79,58 +85,55 @@ pub enum BpfError {
          first two every user may"
     )]
     NotPermitted,
-    /// This user may, and the kernel's verifier does not take the program: it is of another time.
+    /// This user may, and the kernel's verifier refuses the program: it is of another time.
     #[error(
         "this kernel ({release}) does not take the program {program}, which {needs}: \
          {reason}\nhint: this is no matter of permission; \
          docs/kernels.md has what each kernel can do"
     )]
     Unverified {
-        /// Which.
         program: String,
-        /// Of the kernel.
+        /// The kernel's release.
         release: String,
-        /// What is known to take it.
+        /// The releases known to accept it.
         needs: &'static str,
         /// The verifier's last words.
         reason: String,
     },
-    /// The kernel lacks what the program needs, by its own word.
+    /// The kernel reports that it lacks a feature of the program.
     #[error(
         "this kernel ({release}) lacks what the program {program} needs: {lacks}\nhint: this is no matter of \
          permission; docs/kernels.md has what each kernel can do"
     )]
     Lacking {
-        /// Which.
         program: String,
-        /// Of the kernel.
+        /// The kernel's release.
         release: String,
-        /// What it lacks, and since when Linux has it.
+        /// The missing features, and the release of Linux that brought each.
         lacks: String,
     },
     /// The kernel lacks the event.
     #[error("this kernel has no event {0}")]
     NoEvent(&'static str),
-    /// Something else.
+    /// Another failure.
     #[error("the kernel refused the program {program}: {reason}")]
     Refused {
-        /// Which.
         program: String,
-        /// What libbpf or the kernel said of it.
+        /// The report of libbpf or the kernel.
         reason: String,
     },
 }
 
 impl BpfError {
-    /// True if this machine or this user lacks something, and nothing has failed.
+    /// True if this machine or this user lacks a feature, and nothing has failed.
     pub fn is_lack(&self) -> bool {
         matches!(self, Self::NoTypes | Self::NotPermitted | Self::Lacking { .. } | Self::NoEvent(_))
     }
 }
 
-/// Loads each program for a moment, and says which this kernel takes: what watches, and why it would not.
+/// Loads each program for a moment, and returns which this kernel accepts, or why it refuses.
 pub fn survey(root: &Root) -> Vec<(String, Result<(), String>)> {
-    // A port that nobody should listen on, and ourselves.
+    // A port without a listener, and ourselves.
     let watched = Watched { ports: vec![1], processes: vec![std::process::id()] };
     let told = |result: Result<(), BpfError>| result.map_err(|error| error.to_string());
     let idle = ("sleeps:cpu_idle".to_owned(), told(IdleProgram::load(true).map(drop)));
@@ -143,7 +146,7 @@ pub fn survey(root: &Root) -> Vec<(String, Result<(), String>)> {
     let alarms = ("alarms:bpf_timer".to_owned(), told(AlarmProgram::load().map(drop)));
     let cpus = crate::online_cpus(root).unwrap_or_default();
     let waits = ("waits:sched_switch".to_owned(), told(WaitProgram::load(&cpus, false).map(drop)));
-    // This one hangs in another program's functions, so the kernel is asked for what it needs.
+    // This one attaches to another program's functions, so the kernel is asked for its features.
     let lacks = needs::lacking("functions");
     let calls = if lacks.is_empty() { Ok(()) } else { Err(lacking("functions", &lacks)) };
     let calls = ("calls:uprobe".to_owned(), told(calls));
@@ -165,9 +168,9 @@ impl std::fmt::Debug for Running {
     }
 }
 
-/// Where a program may be attached.
+/// The place where a program is attached.
 enum Attachment<'a> {
-    /// Where its section says.
+    /// The place that its section names.
     Own,
     /// To all processes below a cgroup.
     Cgroup(std::os::fd::BorrowedFd<'a>),
@@ -175,15 +178,15 @@ enum Attachment<'a> {
     Places(&'a [Place]),
 }
 
-/// Where in a process's program one of ours runs.
+/// The place in a process's program where one of ours runs.
 struct Place {
-    /// Which of ours.
+    /// Our program.
     program: &'static str,
     process: i32,
     binary: std::path::PathBuf,
-    /// In the binary's file.
+    /// The offset in the binary's file.
     offset: usize,
-    /// What `bpf_get_attach_cookie` tells there.
+    /// The value that `bpf_get_attach_cookie` returns there.
     cookie: u64,
 }
 
@@ -193,8 +196,8 @@ const COUNTS: &str = "cpus";
 /// Maps with one struct for the whole machine.
 const SINGLE: [&str; 6] = ["rules", "pulses", "image", "blank", "desk", "whole"];
 
-/// Loads the object, with room for every CPU there may be, and attaches its programs. Those of `optional` that hang on an
-/// event which this kernel lacks are left out.
+/// Loads the object, with room for every possible CPU, and attaches its programs. Those of
+/// `optional` whose event this kernel lacks are left out.
 fn run(
     name: &str,
     object: &[u8],
@@ -224,7 +227,7 @@ fn run(
     }
     prepare(&mut open);
     let object = open.load().map_err(refused)?;
-    // One that user space runs hangs on no event.
+    // A program that user space runs has no event.
     let hangs = |program: &ProgramMut<'_>| {
         program.autoload()
             && !matches!(program.prog_type(), ProgramType::Syscall | ProgramType::RawTracepoint)
@@ -244,7 +247,7 @@ fn run(
     Ok(Running { links, counts, object, cpus })
 }
 
-/// At its places; where its section says if it has none.
+/// At its places; without any, at the place that its section names.
 fn attach_at(program: &ProgramMut<'_>, places: &[Place]) -> Result<Vec<Link>, libbpf_rs::Error> {
     let mut own = places.iter().filter(|place| program.name() == OsStr::new(place.program)).peekable();
     if own.peek().is_none() {
@@ -264,7 +267,8 @@ impl Running {
         MapHandle::try_from(&map).ok()
     }
 
-    /// Runs a program of the type `raw_tp` on each CPU that is online, once (Linux 5.10); where that is refused nothing happens.
+    /// Runs a program of the type `raw_tp` on each online CPU, once (Linux 5.10); where the kernel
+    /// refuses, nothing happens.
     fn run_everywhere(&self, name: &str) {
         /// `BPF_F_TEST_RUN_ON_CPU`
         const ON_CPU: u32 = 1;
@@ -272,7 +276,7 @@ impl Running {
             return;
         };
         for cpu in 0..self.cpus {
-            // One that is offline has nothing to tell.
+            // An offline CPU has nothing to report.
             let _ = program.test_run(ProgramInput { cpu, flags: ON_CPU, ..ProgramInput::default() });
         }
     }
@@ -287,10 +291,10 @@ impl Running {
 }
 
 fn refusal(program: &str, error: &libbpf_rs::Error) -> BpfError {
-    // libbpf returns a number, and tells the story beside it.
+    // libbpf returns a number, and prints the explanation beside it.
     let told = said().lock().expect("no thread panics while holding it").join("; ");
     let own = crate::privileges(&Root::system(), &mut crate::Gaps::default());
-    // Of a user that may load none nothing can be asked.
+    // The features are unknown to a user that may load no program.
     let lacks = if may_load(&own) { needs::lacking(program) } else { Vec::new() };
     if !lacks.is_empty() {
         return lacking(program, &lacks);
@@ -313,8 +317,8 @@ fn may_load(own: &crate::Privileges) -> bool {
     holds(Capability::SysAdmin) || holds(Capability::Bpf) && holds(Capability::Perfmon)
 }
 
-/// EPERM and EACCES have one kind. The verifier says EACCES of what a program reads or calls; a
-/// missing capability is mostly EPERM, and who holds the capabilities does not lack them.
+/// EPERM and EACCES have one kind. The verifier answers EACCES to a forbidden read or call; a
+/// missing capability is mostly EPERM, and a user with the capabilities does not lack them.
 fn denied(program: &str, error: &str, told: &str, own: &crate::Privileges, release: &str) -> BpfError {
     if !may_load(own) || !error.contains("(os error 13)") {
         return BpfError::NotPermitted;
@@ -327,7 +331,7 @@ fn denied(program: &str, error: &str, told: &str, own: &crate::Privileges, relea
     }
 }
 
-/// From which kernel on a program is known to work: the oldest that the lab has booted with it.
+/// The first kernel that a program is known to work on: the oldest that the lab has booted with it.
 fn known_to_work(program: &str) -> &'static str {
     match program {
         "threads" | "waits" | "alarms" | "functions" => "runs on Linux 6.1 and later",
@@ -335,7 +339,7 @@ fn known_to_work(program: &str) -> &'static str {
     }
 }
 
-/// The last lines that libbpf had to say, which would otherwise go to the terminal.
+/// The last lines of libbpf, which would otherwise go to the terminal.
 fn said() -> &'static Mutex<Vec<String>> {
     static SAID: OnceLock<Mutex<Vec<String>>> = OnceLock::new();
     SAID.get_or_init(|| {
@@ -352,7 +356,7 @@ fn said() -> &'static Mutex<Vec<String>> {
     })
 }
 
-/// True if the running kernel has a tracepoint of this name, told by its own description of types.
+/// True if the running kernel has a tracepoint of this name, by its own description of types.
 fn has_event(event: &str) -> bool {
     static EVENTS: OnceLock<BTreeSet<String>> = OnceLock::new();
     let of_kernel = || {
@@ -366,7 +370,8 @@ fn has_event(event: &str) -> bool {
     EVENTS.get_or_init(of_kernel).contains(event)
 }
 
-/// A ring buffer of so many bytes as the one of `cpu` in an array of them; why not, if not.
+/// A ring buffer of this many bytes as the one of `cpu` in an array of them, or the reason that
+/// there is none.
 fn give_ring(rings: &MapHandle, cpu: CpuId, name: &str, bytes: u32) -> Result<MapHandle, String> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
@@ -402,7 +407,7 @@ impl Fields<'_> {
     }
 }
 
-/// What was loaded; `None`, and a line that says why, where this machine lacks something.
+/// The loaded program; `None`, and a line with the reason, where this machine lacks a feature.
 #[cfg(test)]
 fn unless_lacking<T>(loaded: Result<T, BpfError>) -> Option<T> {
     match loaded {
@@ -463,7 +468,7 @@ mod tests {
         for line in listed.lines().filter(|line| !line.starts_with('#')) {
             let (sum, file) = line.split_once("  ").expect("sum and file");
             let text = std::fs::read(folder.join(file)).unwrap();
-            // `cksum`'s CRC, so that the script needs no tool of ours.
+            // `cksum`'s CRC, so the script needs no tool of ours.
             assert_eq!(sum, crc(&text).to_string(), "{file} was changed: run scripts/bpf");
             checked += 1;
         }

@@ -1,22 +1,22 @@
-//! What a program needs of a kernel, asked of the kernel itself: distributions bring features back
-//! to old releases, so a version number tells little.
+//! The kernel features that a program needs, asked of the kernel itself: distributions bring
+//! features back to old releases, so a version number proves little.
 
 use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::{ProgramType, ReferencesType as _, libbpf_sys};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
-/// One feature of the kernel's.
+/// One feature of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// The fourth argument of `sched_switch`: the state in which the thread stops.
     StateOfPrevious,
-    /// Atomic operations that return what was there.
+    /// Atomic operations that return the earlier value.
     FetchingAtomics,
     /// `bpf_get_current_task_btf`.
     TypedTask,
     /// `bpf_timer_init` and its kin.
     Timers,
-    /// A timer that stays on its CPU: told by the kernel when one is started.
+    /// A timer that stays on its CPU: the kernel answers when one is started.
     PinnedTimers,
     /// `bpf_get_attach_cookie`.
     Cookies,
@@ -38,8 +38,8 @@ impl Need {
         }
     }
 
-    /// False if the kernel says that it lacks this. What cannot be asked is taken to be there: then
-    /// the refusal is told in the kernel's own words.
+    /// False if the kernel reports that it lacks this. A feature that cannot be asked for counts as
+    /// present: then the refusal is reported in the kernel's own words.
     pub(super) fn is_met(self) -> bool {
         let helper = |id| ProgramType::Kprobe.is_helper_supported(id).unwrap_or(true);
         match self {
@@ -54,7 +54,7 @@ impl Need {
     }
 }
 
-/// What the program of that name needs beyond Linux 5.10.
+/// The needs of the program of that name beyond Linux 5.10.
 const fn needs(program: &str) -> &'static [Need] {
     match program.as_bytes() {
         b"threads" => &[Need::StateOfPrevious],
@@ -66,7 +66,7 @@ const fn needs(program: &str) -> &'static [Need] {
     }
 }
 
-/// Those of the program's needs that this kernel does not meet.
+/// The needs of the program that this kernel does not meet.
 pub(super) fn lacking(program: &str) -> Vec<Need> {
     needs(program).iter().copied().filter(|need| !need.is_met()).collect()
 }

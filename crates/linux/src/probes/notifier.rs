@@ -1,4 +1,5 @@
-//! What a program in the kernel tells at once, instead of leaving it to be read: through a ring buffer that wakes a thread of ours.
+//! Records that a program in the kernel sends at once: through a ring buffer that wakes a thread of
+//! ours.
 
 use libbpf_rs::{MapHandle, RingBufferBuilder};
 use machine::CpuId;
@@ -7,9 +8,10 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// Tells of what comes through a ring buffer on a thread of its own until it is dropped.
+/// Reads a ring buffer on a thread of its own until it is dropped.
 ///
-/// The thread sleeps until the kernel wakes it; it has no timer, and may wake a CPU that is parked: what rings is urgent.
+/// The thread sleeps until the kernel wakes it. It has no timer, and may wake a parked CPU: its
+/// records are urgent.
 #[derive(Debug)]
 pub struct Notifier {
     /// Its other end hangs up when this is dropped.
@@ -26,7 +28,7 @@ impl Notifier {
         Self::start_on(name, None, ring, heard)
     }
 
-    /// The same, on a CPU; where that may not be had, on any.
+    /// The same, on a CPU; on any, where that one is not available.
     pub(super) fn start_on(
         name: &str,
         cpu: Option<CpuId>,
@@ -44,7 +46,7 @@ impl Notifier {
                 0
             };
             let ring = builder.add(&ring, take).map(drop).and_then(|()| builder.build());
-            // Without it nothing is told at once, and what is read now and then must do.
+            // Without it no record comes at once, and the regular readings must do.
             let Ok(ring) = ring else { return };
             // SAFETY: the ring's own descriptor, which lives as long as the ring does.
             let rung = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };

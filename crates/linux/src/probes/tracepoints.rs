@@ -1,17 +1,18 @@
-//! Which of the kernel's tracepoints can be watched, and by what.
+//! The kernel's tracepoints that can be watched, and the means.
 //!
-//! tracefs lists them as folders (`events/power/cpu_idle`), but only root may enter it. The kernel's BTF, its own
-//! description of its types, is open to all and has a type `btf_trace_NAME` for every tracepoint: from there even an
-//! unprivileged doctor knows what this kernel offers. BTF itself is what lets one BPF program fit many kernels.
+//! tracefs lists them as folders (`events/power/cpu_idle`), but only root may enter it. The
+//! kernel's BTF, its own description of its types, is open to all and has a type `btf_trace_NAME`
+//! for every tracepoint: from there even an unprivileged doctor knows the kernel's offer. BTF also
+//! lets one BPF program fit many kernels.
 
 use crate::root::{FileError, Gaps, Root};
 use serde::Serialize;
 use std::fs;
 
-/// What there is to watch.
+/// The tracepoints and their means.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tracing {
-    /// Where tracefs is mounted; `None` if it is not, or that may not be seen.
+    /// The mount of tracefs; `None` if there is none, or this user may not see it.
     pub tracefs: Option<String>,
     /// True if the kernel describes its types, so that compiled BPF programs fit it.
     pub btf: Option<bool>,
@@ -24,13 +25,13 @@ pub struct Tracing {
 pub struct Tracepoint {
     /// `power:cpu_idle`.
     pub name: &'static str,
-    /// What it is watched for.
+    /// The use of it.
     pub shows: &'static str,
     /// True if this kernel has it; `None` if neither tracefs nor BTF could be looked into.
     pub present: Option<bool>,
 }
 
-/// What is looked for, and why.
+/// The tracepoints that are looked for, and why.
 pub const TRACEPOINTS: [(&str, &str); 15] = [
     ("power:cpu_idle", "the length of each sleep"),
     ("power:cpu_idle_miss", "sleeps in the wrong state, as the kernel judges"),
@@ -79,9 +80,9 @@ pub fn tracing(root: &Root, gaps: &mut Gaps) -> Tracing {
     }
 }
 
-/// For each tracepoint `group:name`, whether the kernel's BTF has a type for it.
+/// For each tracepoint `group:name`: true if the kernel's BTF has a type for it.
 pub fn described(btf: &[u8], names: &[&str]) -> Vec<bool> {
-    /// How the name of a tracepoint's type begins. Names in BTF end with a zero byte.
+    /// The beginning of the name of a tracepoint's type. Names in BTF end with a zero byte.
     const PREFIX: &[u8] = b"btf_trace_";
     let mut found = vec![false; names.len()];
     let mut rest = btf;

@@ -1,13 +1,14 @@
-/* When anybody of one service runs, on whichever CPU, and when anybody runs at all.
+/* When any thread of one service runs, on any CPU, and when any task runs at all.
  *
- *   sched_switch --> who went, who came --> two counts of CPUs: those that run the service, those that run anything
+ *   sched_switch --> prev, next --> two counts of CPUs: those that run the service, those that run anything
  *                                            1 -> 0: an idle period begins      0 -> 1: it ends, and is recorded
  *
- * The counts belong to the whole machine, so they are changed atomically: what a CPU writes about the end of an idle period nobody
- * else writes at that time, since only the one that finds the count at zero does. The time of the last leaving is
- * written before the count goes down, so who finds it at zero finds the time as well.
+ * The counts belong to the whole machine, so they are changed atomically. No other CPU writes the
+ * end of an idle period at the same time, since only the CPU that finds the count at zero does. The
+ * time of the last leaving is written before the count goes down, so that CPU finds the time as
+ * well.
  *
- * Of a CPU nothing is known before its first switch: what it ran until then is not counted. */
+ * Nothing is known of a CPU before its first switch: its work until then is not counted. */
 #include "../include/latest.h"
 #include "../include/lengths.h"
 #include <bpf/bpf_core_read.h>

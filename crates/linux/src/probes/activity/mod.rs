@@ -1,9 +1,10 @@
-//! When anybody of one service runs, on whichever CPU, and when anybody runs at all: the time in which a whole service, or
-//! a whole machine, is idle, told by every switch of the scheduler.
+//! The times when any thread of one service runs, on any CPU, and when any task runs at all: the
+//! time in which a whole service, or a whole machine, is idle, from every switch of the scheduler.
 //!
 //! Invariants:
-//! - An idle period of a service counts when it has ended, with its length; in it no thread of the service had a CPU.
-//! - Of a CPU nothing is known before its first switch: begin a second before what is to be measured.
+//! - An idle period of a service counts when it has ended, with its length; in it no thread of the
+//!   service had a CPU.
+//! - Nothing is known of a CPU before its first switch: begin a second before the measurement.
 
 use super::{Attachment, BpfError, Fields, Running, run};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
@@ -13,12 +14,12 @@ use std::mem::size_of;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// Whose activity is watched.
+/// The tasks whose activity is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// All threads of one process, by its number in the first pid namespace.
     Process(u32),
-    /// All tasks in one cgroup of version 2, those in groups below it left out.
+    /// All tasks in one cgroup of version 2, without those in groups below it.
     Cgroup(u64),
 }
 
@@ -33,7 +34,7 @@ impl Whose {
     }
 }
 
-/// Time without anybody.
+/// Idle time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdleSpans {
     /// All periods that have ended, by length.
@@ -45,7 +46,7 @@ pub struct IdleSpans {
 }
 
 impl IdleSpans {
-    /// What came since `earlier`.
+    /// The growth since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             lengths: self.lengths.since(&earlier.lengths),
@@ -55,21 +56,21 @@ impl IdleSpans {
     }
 }
 
-/// What was seen since the program was loaded.
+/// The counts since the program was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// Until when.
+    /// The end of the span.
     pub at: Instant,
-    /// Nobody of the service ran.
+    /// No thread of the service ran.
     pub service: IdleSpans,
-    /// Nobody at all ran.
+    /// No task ran.
     pub machine: IdleSpans,
-    /// Time for which CPUs ran anything, all of them together.
+    /// The time that CPUs ran any task, all CPUs together.
     pub busy: Duration,
 }
 
 impl Activity {
-    /// What came since `earlier`, a reading of the same program.
+    /// The growth since `earlier`, a reading of the same program.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             at: self.at,
@@ -80,7 +81,6 @@ impl Activity {
     }
 }
 
-/// The program, at work.
 #[derive(Debug)]
 pub struct ActivityProgram {
     running: Running,
@@ -114,7 +114,7 @@ impl ActivityProgram {
         Ok(Self { running, whole })
     }
 
-    /// What was seen since it was loaded.
+    /// The counts since it was loaded.
     pub fn read(&self) -> Activity {
         let at = crate::now();
         let bytes = self.whole.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
@@ -156,8 +156,9 @@ mod tests {
     #[test]
     fn a_process_that_sleeps_twenty_times_is_idle_twenty_times() {
         let long = Duration::from_millis(20);
-        // Sleeps of 30 ms, and of 2 ms, by turns. It tells how many took it 20 ms: on a busy machine who is woken waits for a CPU. Its
-        // beginning and its end, for which it may wait as long, are left out: it is watched between two lines that it reads.
+        // Sleeps of 30 ms, and of 2 ms, by turns. It reports how many took it 20 ms: on a busy
+        // machine a woken thread waits for a CPU. Its beginning and its end, which may wait as
+        // long, are left out: it is watched between two lines that it reads.
         let script = "
 import time
 print('ready', flush=True)

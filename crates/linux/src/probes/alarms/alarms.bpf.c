@@ -1,13 +1,15 @@
-/* A timer of each CPU that the CPU itself sets as it goes idle, for the time that user space has written into memory.
+/* A timer of each CPU that the CPU itself sets as it goes idle, for the time that user space has
+ * written into memory.
  *
- *   user space: due[cpu] = T          a store; nobody is woken for it
+ *   user space: due[cpu] = T          a store, which wakes no task
  *   sched_switch to the idle task --> the CPU's timer is set for T, on that CPU        (BPF_F_TIMER_CPU_PIN)
- *   the timer fires there         --> due is still later: set anew, nobody is woken
+ *   the timer fires there         --> due is still later: set anew, no wake-up
  *                                 --> it is time: a record into the CPU's ring, which wakes its helper
  *
- * A timer can only be set on the CPU that runs this. So one that sleeps until a later time than the new one has to be woken by user space, and
- * `idle` and `armed` tell it whether that is so. Each side writes its own words first and reads the other's then, with a full barrier between:
- * one of the two sees what the other wrote. */
+ * A timer can only be set on the CPU that runs this. So user space has to wake a CPU that sleeps
+ * until a later time than the new one, and `idle` and `armed` show whether it does. Each side
+ * writes its own words first and reads the other's then, with a full barrier between: one of the
+ * two sees the other's write. */
 #include "../include/vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
@@ -61,12 +63,13 @@ struct ring {
 
 struct {
     __uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-    __uint(max_entries, 1); /* as many as there may be CPUs; set before loading, and filled by who has a helper there */
+    __uint(max_entries, 1); /* the possible CPUs; set before loading */
     __type(key, __u32);
     __array(values, struct ring);
 } helpers SEC(".maps");
 
-/* For what is due now, and again if that has changed meanwhile: user space may have looked at `armed` before it was written. */
+/* For a time that is due now, and again if that has changed meanwhile: user space may have looked
+ * at `armed` before it was written. */
 static __always_inline void set(struct cpu *own, struct bpf_timer *timer)
 {
     __u64 due;

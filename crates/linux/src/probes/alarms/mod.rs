@@ -1,14 +1,22 @@
-//! A timer on each CPU that the kernel sets for us while that CPU goes idle, in place of a thread that has to run there to set its own.
+//! A timer on each CPU that the kernel sets for us while that CPU goes idle, in place of a thread
+//! that has to run there to set its own.
 //!
-//! A thread's timer is set on the CPU where the thread goes to sleep. To wake a CPU at another time than was planned its thread so has to be woken
-//! first, run, and sleep again, mostly just after an event, when that CPU could go back to sleep. Here the time is a word in shared memory, and a
-//! program on the kernel's switch to the idle task sets the CPU's own timer by it: a CPU that is awake need not be told anything.
+//! A thread's timer is set on the CPU where the thread goes to sleep. So to wake a CPU at another
+//! time than planned, its thread has to be woken first, run, and sleep again, mostly just after an
+//! event, when that CPU could go back to sleep. Here the time is a word in shared memory, and a
+//! program on the kernel's switch to the idle task sets the CPU's own timer by it: a CPU that is
+//! awake needs no message.
 //!
-//! Terms. *Due*: when who waits ([`KernelAlarm::waiter`]) shall run. *To ring*: to wake it from elsewhere.
+//! Terms:
+//! - *Due*: the time at which the waiting thread ([`KernelAlarm::waiter`]) shall run.
+//! - *To notify*: to wake that thread from elsewhere.
 //!
-//! Invariants: a CPU that sleeps past what is due is known as one that has to be rung ([`KernelAlarm::sleeps_past`]), whatever it was
-//! doing while that was written (each side writes first and then reads); a time that has come while the CPU was busy is told as soon as
-//! it goes idle; all timers end with the program.
+//! Invariants:
+//! - A CPU that sleeps past the due time is known as one that must be notified
+//!   ([`KernelAlarm::sleeps_past`]), in any state at that write (each side writes first and then
+//!   reads).
+//! - A time that comes while the CPU is busy is reported as soon as it goes idle.
+//! - All timers end with the program.
 //!
 //! Needs `BPF_F_TIMER_CPU_PIN` (Linux 6.7, `kernel/bpf/helpers.c`).
 
@@ -37,10 +45,9 @@ const SET: usize = 5;
 const REFUSED: usize = 8;
 /// In place of a time.
 const NEVER: u64 = u64::MAX;
-/// A CPU's ring: room for what its thread has not heard yet. The least that a kernel has.
+/// A CPU's ring: room for records that its thread has not read yet. The least that a kernel has.
 const RING_BYTES: u32 = 1 << 16;
 
-/// The program, at work.
 #[derive(Debug)]
 pub struct AlarmProgram(Arc<Inner>);
 
@@ -50,7 +57,7 @@ struct Inner {
     running: Running,
 }
 
-/// The alarm of one CPU, for whoever sets it and for the thread that it wakes.
+/// The alarm of one CPU, for the thread that sets it and for the thread that it wakes.
 #[derive(Debug)]
 pub struct KernelAlarm {
     cpu: CpuId,
@@ -59,7 +66,7 @@ pub struct KernelAlarm {
     calls: OwnedFd,
 }
 
-/// Who waits for an alarm.
+/// The thread that waits for an alarm.
 pub struct AlarmWaiter<'a> {
     alarm: &'a KernelAlarm,
     ring: libbpf_rs::RingBuffer<'static>,
@@ -69,9 +76,9 @@ pub struct AlarmWaiter<'a> {
 /// An alarm went off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FellDue {
-    /// For when it was set.
+    /// Its time.
     pub due: Instant,
-    /// False if the CPU was busy at that time: then nothing had to be woken.
+    /// False if the CPU was busy at that time: then nothing had to wake.
     pub was_asleep: bool,
 }
 
@@ -82,7 +89,7 @@ impl fmt::Debug for AlarmWaiter<'_> {
 }
 
 impl AlarmProgram {
-    /// Begins to set timers; none, until something is due.
+    /// Begins to set timers; none, until a time is due.
     pub fn load() -> Result<Self, BpfError> {
         let running = run("alarms", OBJECT, &[], |_| {}, &Attachment::Own)?;
         let map = running.map("cpus").ok_or_else(|| refused("it has no words".to_owned()))?;
@@ -124,7 +131,7 @@ impl Inner {
             .map_err(|error| refused(format!("{error:#}")))?;
         match i32::from_ne_bytes(asked[4..].try_into().expect("four bytes")) {
             0 => Ok(()),
-            // The kernel's word for a flag that it does not know.
+            // The kernel's error for an unknown flag.
             code if Errno::from_raw_os_error(-code) == Errno::INVAL => {
                 Err(super::lacking("alarms", &[Need::PinnedTimers]))
             }
@@ -134,29 +141,30 @@ impl Inner {
 }
 
 impl KernelAlarm {
-    /// When who waits shall run. It wakes nobody: a CPU that [`Self::sleeps_past`] it has to be rung.
+    /// Sets when the waiting thread shall run. It wakes no thread: a CPU that [`Self::sleeps_past`]
+    /// it must be notified.
     pub fn set(&self, due: Option<Instant>) {
         // Before `idle` and `armed` are read, as the program writes `idle` before it reads this.
         self.word(DUE).store(due.map_or(NEVER, Instant::as_nanos), Ordering::SeqCst);
     }
 
-    /// The CPU sleeps, and its timer comes later than that.
+    /// The CPU sleeps, and its timer comes later than `due`.
     pub fn sleeps_past(&self, due: Option<Instant>) -> bool {
         due.is_some_and(|due| self.is_idle() && self.word(ARMED).load(Ordering::SeqCst) > due.as_nanos())
     }
 
-    /// Nobody runs there; once somebody has, its timer is set anew.
+    /// No task runs there; once one has, the timer is set anew.
     pub fn is_idle(&self) -> bool {
         self.word(IDLE).load(Ordering::SeqCst) != 0
     }
 
-    /// Who waits shall run now.
+    /// The waiting thread shall run now.
     pub fn notify(&self) {
-        // One that cannot be written to is full of calls that were not heard yet.
+        // A full counter holds notices that were not read yet.
         let _ = rustix::io::write(&self.calls, &1_u64.to_ne_bytes());
     }
 
-    /// How often the kernel has set the CPU's timer, and how often it would not.
+    /// How often the kernel has set the CPU's timer, and how often it refused.
     pub fn counted(&self) -> [u64; 2] {
         [SET, REFUSED].map(|word| self.word(word).load(Ordering::Relaxed))
     }
@@ -191,7 +199,8 @@ impl Drop for KernelAlarm {
 }
 
 impl AlarmWaiter<'_> {
-    /// Until the alarm goes off, somebody rings, or `patience` is over: on a CPU that never goes idle no alarm goes off.
+    /// Waits until the alarm goes off, a notice comes, or `patience` is over: on a CPU that never
+    /// goes idle no alarm goes off.
     pub fn wait(&mut self, patience: Option<Duration>) -> Option<FellDue> {
         let mut ends =
             [PollFd::new(&self.alarm.ring, PollFlags::IN), PollFd::new(&self.alarm.calls, PollFlags::IN)];
@@ -202,7 +211,7 @@ impl AlarmWaiter<'_> {
         // A signal is a reason to look, too.
         let _ = poll(&mut ends, timeout.as_ref());
         let _ = rustix::io::read(&self.alarm.calls, &mut [0; 8]);
-        // What cannot be consumed now is there the next time.
+        // A record that cannot be consumed now stays for the next time.
         let _ = self.ring.consume();
         self.fell_due.take()
     }

@@ -3,7 +3,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{scope, sleep};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
-/// Alarms go off on a CPU that goes idle. While others keep it busy without a pause it is waited for again, so many times.
+/// Alarms go off on a CPU that goes idle. While others keep it busy without a pause the wait is
+/// repeated, this many times.
 const BUSY_MAX: usize = 10;
 
 /// The last CPU's; `None`, and why, where the kernel has none.
@@ -14,13 +15,14 @@ fn alarm() -> Option<(AlarmProgram, KernelAlarm)> {
     Some((program, alarm))
 }
 
-/// Waits on the alarm's CPU again and again, and says what it heard and when, until it is rung while `ends` is set.
+/// Waits on the alarm's CPU again and again, and reports each alarm with its time, until it is
+/// notified while `ends` is set.
 fn listen(alarm: &KernelAlarm, ends: &AtomicU64, heard: &Sender<(Option<FellDue>, Instant)>) {
     crate::pin_current_thread(alarm.cpu).unwrap();
     let mut waiter = alarm.waiter().unwrap();
     while ends.load(Ordering::SeqCst) == 0 {
         let fell = waiter.wait(None);
-        // The test has failed, if nobody hears it.
+        // The test has failed if no thread reads it.
         let _ = heard.send((fell, crate::now()));
     }
 }
@@ -45,7 +47,7 @@ fn beside(
             }
             panic!("others keep {} busy", alarm.cpu);
         };
-        // A failed assertion must not leave the other waiting.
+        // A failed assertion must not leave the other thread waiting.
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(&mut next)));
         ends.store(1, Ordering::SeqCst);
         alarm.notify();
@@ -62,7 +64,7 @@ fn who_waits_is_told_in_time_and_never_too_soon() {
         for _ in 0..20 {
             let due = crate::now() + Duration::from_millis(3);
             alarm.set(Some(due));
-            // The CPU may sleep by now, and nobody but this test knows.
+            // The CPU may sleep by now, and only this test knows.
             if alarm.sleeps_past(Some(due)) {
                 alarm.notify();
             }
@@ -89,7 +91,8 @@ fn a_cpu_that_sleeps_past_a_new_time_is_known_and_rung() {
         assert_eq!(next().0, None, "a call is no alarm");
         let (mut idle, mut began) = (crate::probes::idle_ticks(alarm.cpu), std::time::Instant::now());
         let mut turns = 0;
-        // For a moment it is idle and its timer is not there yet, and who looks then rings once too often.
+        // For a moment it is idle and its timer is not there yet, and a look then notifies once too
+        // often.
         while !alarm.sleeps_past(Some(crate::now())) || alarm.sleeps_past(Some(far)) {
             sleep(std::time::Duration::from_millis(1));
             if began.elapsed() >= PATIENCE {
@@ -109,19 +112,20 @@ fn a_cpu_that_sleeps_past_a_new_time_is_known_and_rung() {
 fn a_time_that_moves_away_wakes_nobody_until_it_comes() {
     let Some((_program, alarm)) = alarm() else { return };
     beside(&alarm, |next| {
-        // Whoever is held up for longer than this moves a time that has come already, and tries a longer one.
+        // A thread that is held up for longer than this sets a time that has come already, and
+        // tries a longer one.
         for soon in (0..8).map(|attempt| Duration::from_millis(20 << attempt)) {
             let soon = crate::now() + soon;
             alarm.set(Some(soon));
             alarm.notify();
-            // What an attempt before has left is passed over.
+            // Records of an earlier attempt are passed over.
             let first = loop {
                 let fell = next().0;
                 if fell.is_none_or(|fell| fell.due == soon) {
                     break fell;
                 }
             };
-            // Wherever the timer stands by now: it is the later time that counts.
+            // Wherever the timer stands by now: the later time counts.
             let later = soon + Duration::from_millis(40);
             alarm.set(Some(later));
             if crate::now() >= soon {
@@ -164,7 +168,8 @@ fn a_time_that_came_while_the_cpu_was_busy_is_told_when_it_goes_idle() {
 #[test]
 fn who_waits_on_a_cpu_that_never_goes_idle_has_patience_for_so_long() {
     let Some((_program, alarm)) = alarm() else { return };
-    // Nobody goes idle there while this thread spins; and where nothing is due, nothing comes either way.
+    // The CPU never goes idle while this thread spins; and where nothing is due, nothing comes
+    // either way.
     crate::pin_current_thread(alarm.cpu).unwrap();
     let mut waiter = alarm.waiter().unwrap();
     let due = crate::now() + Duration::from_micros(100);

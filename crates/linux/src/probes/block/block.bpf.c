@@ -1,14 +1,17 @@
-/* When the kernel gives an operation to a disk and when it is complete, told to user space one by one.
+/* The times when the kernel gives an operation to a disk and when it is complete, reported to user
+ * space one by one.
  *
- *   block_rq_issue    --> a record, and whoever listens is woken: it has to act before the disk answers
- *   block_rq_complete --> a record, which is read with the next: nobody is woken for what is over
+ *   block_rq_issue    --> a record that wakes the reader: it has to act before the disk answers
+ *   block_rq_complete --> a record, read with the next: it wakes no task
  *
- * Each CPU has a ring of its own, with whoever listens on that CPU: it is awake, since a thread of it has asked just now, and one on
- * another CPU would have to be woken first, which takes as long as a fast disk's answer. An operation's end lies in the same ring as its
- * begin, wherever the interrupt came. A CPU without a ring is one of which nobody wants to know.
+ * Each CPU has a ring of its own, with its reader on that CPU. The CPU is awake, since a thread of
+ * it has just made the request; a reader on another CPU would have to wake first, which takes as
+ * long as a fast disk's answer. An operation's end lies in the same ring as its begin, wherever the
+ * interrupt came. A CPU without a ring is not watched.
  *
- * Only what somebody waits for is told: reads, and writes that are marked so (REQ_SYNC). Both events look at the same fields,
- * so an operation is told twice or not at all. A record that finds no room is counted and lost. */
+ * Only operations that a thread waits for are reported: reads, and writes that are marked so
+ * (REQ_SYNC). Both events look at the same fields, so an operation is reported twice or not at all.
+ * A record that finds no room is counted and lost. */
 #include "../include/vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -102,7 +105,8 @@ int BPF_PROG(issued, struct request *rq)
 {
     if (bpf_get_current_pid_tgid() >> 32 == config.watcher)
         return 0;
-    /* Forced: by itself the ring wakes only a reader that has read all, and the last completion woke nobody. */
+    /* Forced: by itself the ring wakes only a reader that has read all, and the last completion
+     * woke no task. */
     return tell(rq, ISSUED, BPF_CORE_READ(rq, __data_len), BPF_RB_FORCE_WAKEUP);
 }
 

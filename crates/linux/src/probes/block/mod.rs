@@ -1,26 +1,29 @@
-//! Operations of disks, told one by one: when the kernel gives one to a disk, and when it is complete.
+//! Operations of disks, one by one: the time when the kernel gives one to a disk, and the time of
+//! its completion.
 //!
-//! Who listens does so on the CPU of who asked: that one is awake, and any other would have to be woken, which takes as long as a fast
-//! disk's answer.
+//! The reader runs on the CPU of the requesting thread: that CPU is awake, and any other would have
+//! to wake, which takes as long as a fast disk's answer.
 //!
-//! Invariants: only operations that somebody waits for (reads, synchronous writes) are told; who listens is woken by those that
-//! begin alone, and finds those that have ended beside; a record that found no room is counted.
+//! Invariants:
+//! - Only operations that a thread waits for (reads, synchronous writes) are reported.
+//! - Only the begin of an operation wakes the reader, which finds ended ones beside it.
+//! - A record that found no room is counted.
 
 use super::{Attachment, BpfError, Fields, Notifier, Running, run};
 use machine::{CpuId, CpuList, Instant};
 
-/// Something happened to an operation.
+/// An event of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEvent {
-    /// When.
+    /// The time.
     pub at: Instant,
     /// The kernel's name for the operation while it is under way.
     pub request: u64,
-    /// How much, of one that begins.
+    /// The bytes, at the begin.
     pub bytes: u32,
     /// The kernel's number of the device.
     pub device: u32,
-    /// Where: of one that begins, the CPU of who asked; of one that is complete, that of the interrupt.
+    /// At the begin, the CPU of the requesting thread; at the completion, that of the interrupt.
     pub cpu: CpuId,
     /// True if it is complete.
     pub is_complete: bool,
@@ -28,7 +31,6 @@ pub struct BlockEvent {
     pub is_write: bool,
 }
 
-/// The program, at work.
 #[derive(Debug)]
 pub struct BlockProgram {
     running: Running,
@@ -39,11 +41,11 @@ const OBJECT: &[u8] = include_bytes!("block.bpf.o");
 /// The kernel's `struct operation`.
 const BYTES: usize = 32;
 
-/// A CPU's ring: eight hundred operations that nobody has read.
+/// A CPU's ring: eight hundred unread operations.
 const RING_BYTES: u32 = 1 << 15;
 
 impl BlockProgram {
-    /// Begins to tell of `device`, or of all; not of what this process does.
+    /// Begins to report on `device`, or on all; not on operations of this process.
     pub fn load(device: Option<u32>) -> Result<Self, BpfError> {
         let config = [device.unwrap_or(0).to_ne_bytes(), std::process::id().to_ne_bytes()].concat();
         let running = run(
@@ -62,8 +64,8 @@ impl BlockProgram {
         Ok(Self { running })
     }
 
-    /// Tells of operations that are asked for on these CPUs, until what is returned is dropped: on each by a thread of this name
-    /// with the CPU's number.
+    /// Reports operations that begin on these CPUs, until the returned value is dropped: on each by
+    /// a thread of this name with the CPU's number.
     pub fn hear(
         &self,
         name: &str,
@@ -85,7 +87,7 @@ impl BlockProgram {
         cpus.0.iter().map(hang).collect()
     }
 
-    /// Records told, and lost for want of room.
+    /// Records reported, and records lost for want of room.
     pub fn counted(&self) -> [u64; 2] {
         self.running.read().fold([0, 0], |[told, lost], (_, bytes)| {
             let mut fields = Fields(&bytes);
@@ -129,10 +131,10 @@ mod tests {
         let _bells = program.hear("operations", &cpus, move |event| _ = sender.send(event)).unwrap();
         let folder = tempfile::tempdir_in(".").unwrap();
         let file = folder.path().join("file");
-        // A completion is read with what begins next.
+        // A completion is read with the next begin.
         let (mut began, mut complete): (Vec<BlockEvent>, _) = (Vec::new(), None);
         for _ in 0..20 {
-            // A child's: our own are not told.
+            // A child's: our own are not reported.
             let of = format!("of={}", file.display());
             let done = std::process::Command::new("dd")
                 .args(["if=/dev/zero", &of, "bs=4096", "count=1", "oflag=direct,sync", "status=none"])
@@ -147,7 +149,7 @@ mod tests {
                 } else if event.is_write
                     && began.iter().any(|begin| begin.request == event.request && begin.at <= event.at)
                 {
-                    // The disk also reads: `dd` itself, what others want.
+                    // The disk also reads: `dd` itself, and other programs.
                     complete = Some(event);
                 }
             }

@@ -1,21 +1,24 @@
-/* Enters and exits of functions of a program that was not changed, as hot-function slots (docs/formats.md) and as a tally.
+/* Enters and exits of functions of an unchanged program, as hot-function slots (docs/formats.md)
+ * and as a tally.
  *
  *    first instruction ---> entered    push {stack pointer, function, now}; the slot says inside
  *    each way out --------> left       pop; the slot says outside
  *    thread ends ---------> ended      its slot is free
  *
- * A way out is a plain probe on the return instruction, never a return probe: that one replaces the return address on the
- * program's stack, and an exception that is thrown through it ends the program.
+ * A way out is a plain probe on the return instruction, never a return probe: that one replaces the
+ * return address on the program's stack, and an exception that is thrown through it ends the
+ * program.
  *
- * So some ways out are not seen: exceptions, longjmp, tail calls by a conditional jump. What tells them is the stack pointer.
- * A call that is under way has its return address above every later one's; whoever enters or leaves at or above it has left
- * that call. A thread that sleeps above it is told by user space (functions/mod.rs). */
+ * So some ways out are not seen: exceptions, longjmp, tail calls by a conditional jump. The stack
+ * pointer shows them. A call that is under way has its return address above every later one's; a
+ * thread that enters or leaves at or above it has left that call. User space detects a thread that
+ * sleeps above it (functions/mod.rs). */
 #include "../include/times.h"
 
 #define FUNCTIONS_MAX 16
 #define FRAMES_MAX 16
 
-/* Where things are in a slot file; crates/slots/src/layout.rs is its twin. */
+/* The offsets in a slot file; crates/slots/src/layout.rs is its twin. */
 #define ENABLE 64
 #define ASLEEP 72
 #define DOORBELL 76
@@ -181,7 +184,8 @@ static __always_inline struct thread *thread_new(__u32 tid)
     if (slot && used) {
         slot->tid = tid;
         slot->claims += 1;
-        /* Places come in order the first time, so this only grows; two at once grow it to the larger. */
+        /* Places come in order the first time, so this only grows; two at once grow it to the
+         * larger. */
         for (int i = 0; i < 4; i++) {
             __u32 seen = *(volatile __u32 *)used;
             if (seen >= place + 1 || __sync_val_compare_and_swap(used, seen, place + 1) == seen)
@@ -191,7 +195,8 @@ static __always_inline struct thread *thread_new(__u32 tid)
     return thread;
 }
 
-/* Ends every call that began at or below `stack`; how many. The one exactly at it is timed: it is the one that returns now. */
+/* Ends every call that began at or below `stack`; how many. The one exactly at it is timed: it is
+ * the one that returns now. */
 static __always_inline void pop_to(struct thread *thread, __u64 stack, __u64 now)
 {
     for (int i = 0; i < FRAMES_MAX; i++) {
@@ -283,7 +288,8 @@ int entered(struct registers *registers)
     if (thread->depth == 1) {
         __u32 sequence = (__u32)slot->state;
 
-        /* A call before that was left unseen is over now: the time is written while the sequence is even. */
+        /* A call before that was left unseen is over now: the time is written while the sequence is
+         * even. */
         if (sequence & 1) {
             sequence += 1;
             *(volatile __u64 *)&slot->state = state_of(sequence, 0, function);
@@ -321,7 +327,7 @@ int left(struct registers *registers)
     __u64 now = 0, state;
     bool wants_time;
 
-    /* Nobody here entered while anybody watched. */
+    /* No thread here entered during the watch. */
     if (!thread || !probed || !thread->depth)
         return 0;
     enable = image_at(ENABLE);

@@ -1,22 +1,24 @@
-//! Functions of a program that was not changed: who is inside, told in the layout of hot-function slots, and how often and
-//! how long, as a tally.
+//! Functions of an unchanged program: the threads inside, in the layout of hot-function slots, and
+//! counts and times, as a tally.
 //!
-//! The problem: a server whose source is not at hand, or that may not be restarted, has no agent. The kernel's uprobes stop it at
-//! an instruction and run a program of ours there. What that program writes must be what an agent would write, so that who reads
-//! it need not know; and whatever happens, the server must go on.
+//! The problem: a server whose source is not at hand, or that may not be restarted, has no agent.
+//! The kernel's uprobes stop it at an instruction and run a program of ours there. That program
+//! must write the same as an agent, so that a reader need not know; and the server must always go
+//! on.
 //!
-//! The approach: one map of the kernel's *is* a slot file: its bytes have the same layout (docs/formats.md) and are mapped into this
-//! process. Reading costs no system call, and nobody copies. What a program in the kernel cannot do is to wake a futex, so the
-//! doorbell is a ring buffer ([`ImageRings`]).
+//! The approach: one map of the kernel's *is* a slot file: its bytes have the same layout
+//! (docs/formats.md) and are mapped into this process. Reading costs no system call and no copy. A
+//! program in the kernel cannot wake a futex, so the doorbell is a ring buffer ([`ImageRings`]).
 //!
 //! Invariants:
-//! - The server's stack is never touched. The kernel's return probes replace the return address there, and a C++ exception or a
-//!   Rust panic that passes it ends the server (seen on 6.18). So ways out are plain probes on the return instructions
-//!   ([`crate::processes::symbols`]).
-//! - A call whose way out is not seen (an exception, `longjmp`, a conditional tail call) is over as soon as the thread enters or
-//!   leaves a watched function further out on its stack. Until then [`stack_of_sleeper`] tells a thread that sleeps further out.
+//! - The server's stack is never touched. The kernel's return probes replace the return address
+//!   there, and a C++ exception or a Rust panic that passes it ends the server (seen on 6.18). So
+//!   ways out are plain probes on the return instructions ([`crate::processes::symbols`]).
+//! - A call whose way out is not seen (an exception, `longjmp`, a conditional tail call) is over as
+//!   soon as the thread enters or leaves a watched function further out on its stack. Until then
+//!   [`stack_of_sleeper`] shows a thread that sleeps further out.
 //! - A thread that ends frees its slot in the same moment.
-//! - It goes with this process, also after a SIGKILL: the instructions are as they were.
+//! - The probes end with this process, also after a SIGKILL: the instructions are as they were.
 
 use super::{Attachment, BpfError, Fields, Place, RequestTimes, Running, run};
 use crate::processes::symbols::Function;
@@ -30,32 +32,31 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// Functions that can be watched at a time.
+/// The most functions watched at a time.
 pub const FUNCTIONS_MAX: usize = 16;
-/// Threads that can be in them at a time.
+/// The most threads inside them at a time.
 pub const SLOT_COUNT: u32 = 1024;
 
-/// A function to watch, and the file that it is in.
+/// A function to watch, and its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// The file as this process sees it.
     pub binary: PathBuf,
-    /// Where in it.
+    /// Its offset in the file.
     pub function: Function,
 }
 
-/// What was counted of one function.
+/// The tally of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionTally {
     /// Calls from outside: recursion is one.
     pub calls: u64,
     /// Calls whose way out was not seen.
     pub unseen: u64,
-    /// How long the others took.
+    /// The time of the other calls.
     pub times: RequestTimes,
 }
 
-/// The probes, at work.
 #[derive(Debug)]
 pub struct FunctionProgram {
     running: Running,
@@ -65,8 +66,8 @@ pub struct FunctionProgram {
 }
 
 impl FunctionProgram {
-    /// Watches functions of process `pid`. `image`: an empty slot file with [`SLOT_COUNT`] slots and their names. `tallies`: also
-    /// count and time, which costs a little more.
+    /// Watches functions of process `pid`. `image`: an empty slot file with [`SLOT_COUNT`] slots
+    /// and their names. `tallies`: also count and time, which costs a little more.
     pub fn attach(pid: u32, probes: &[Probe], image: &[u8], tallies: bool) -> Result<Self, BpfError> {
         let refused = |reason: String| BpfError::Refused { program: NAME.to_owned(), reason };
         if probes.is_empty() || probes.len() > FUNCTIONS_MAX {
@@ -77,7 +78,7 @@ impl FunctionProgram {
         }
         let process = i32::try_from(pid).map_err(|_| refused(format!("there is no process {pid}")))?;
         let mut places = Vec::new();
-        // Ways out first: who is inside when an enter is seen must be seen to leave.
+        // Ways out first: a thread whose enter is seen must be seen to leave.
         for (probe, cookie) in probes.iter().zip(0..) {
             let place = |program, offset: u64| {
                 let offset =
@@ -129,7 +130,8 @@ impl FunctionProgram {
         })
     }
 
-    /// What was counted of each function, in the order in which they were named; none where nothing is counted.
+    /// The tally of each function, in the order of their names' list; none where nothing is
+    /// counted.
     pub fn tallies(&self) -> Vec<FunctionTally> {
         let of = |function: u32| {
             let bytes = self.tallies.lookup(&function.to_ne_bytes(), MapFlags::ANY).ok()??;
@@ -138,7 +140,7 @@ impl FunctionProgram {
         (0..self.functions as u32).filter_map(of).collect()
     }
 
-    /// Enters and exits that the probes saw, and enters of threads that there was no memory for.
+    /// Enters and exits that the probes saw, and enters of threads that found no room.
     pub fn probed(&self) -> [u64; 3] {
         self.running.read().fold([0; 3], |sum, (_, bytes)| {
             if bytes.len() != 3 * size_of::<u64>() {
@@ -150,7 +152,7 @@ impl FunctionProgram {
     }
 }
 
-/// Wakes who waits for an enter.
+/// Wakes the thread that waits for an enter.
 pub struct ImageRings {
     ring: Mutex<RingBuffer<'static>>,
     call: OwnedFd,
@@ -164,7 +166,8 @@ impl std::fmt::Debug for ImageRings {
 }
 
 impl ImageRings {
-    /// Sleeps until an enter rings, [`call`](Self::call) is called, or the time is over. Rings of before end it at once.
+    /// Sleeps until an enter rings, [`call`](Self::call) is called, or the time is over. Earlier
+    /// rings end it at once.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
         let ring = self.ring.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // SAFETY: the ring's own descriptor, which lives as long as the ring does.
@@ -188,7 +191,8 @@ impl ImageRings {
     }
 }
 
-/// The stack pointer of a thread that sleeps in a system call; `None` of one that runs, or may not be looked at.
+/// The stack pointer of a thread that sleeps in a system call; `None` of one that runs, or may not
+/// be looked at.
 pub fn stack_of_sleeper(pid: u32, tid: u32) -> Option<u64> {
     sleeper(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?)
 }

@@ -1,14 +1,15 @@
-/* How long each CPU is idle and active, in which state, and what ended it.
+/* How long each CPU is idle and active, in which state, and the interrupt that ended it.
  *
  *   cpu_idle(state)  --------- idle ---------  cpu_idle(-1)  ------ active ------  cpu_idle(state)
  *                        first interrupt = waker
  *
- * Each CPU writes a struct of its own, which user space reads when it likes: nothing is locked, nothing is sent, and the memory
- * does not depend on the rate of events. Both cpu_idle events fire on the CPU that they are about,
- * with interrupts off.
+ * Each CPU writes a struct of its own, which user space reads at any time: nothing is locked,
+ * nothing is sent, and the memory does not depend on the rate of events. Both cpu_idle events fire
+ * on the CPU that they are about, with interrupts off.
  *
- * The waker is the first interrupt after the entry. A CPU that halts takes it before it leaves its idle state; one that
- * waits with interrupts off (mwait) takes it just after, so a short while after the exit still counts. */
+ * The waker is the first interrupt after the entry. A CPU that halts takes it before it leaves its
+ * idle state; one that waits with interrupts off (mwait) takes it just after, so a short while
+ * after the exit still counts. */
 #include "../include/lengths.h"
 #include <bpf/bpf_tracing.h>
 
@@ -26,7 +27,7 @@ struct cpu_idle {
     __u64 since;
     __u32 phase;
     __u32 state;
-    __u64 awaited; /* an interrupt that may yet turn out to be the waker: 0 no, 1 still idle, else the time of the exit */
+    __u64 awaited; /* a possible waker: 0 none, 1 still idle, else the time of the exit */
     __u64 odd;     /* events that cannot follow each other: one was missed */
 };
 

@@ -1,48 +1,47 @@
-//! `cpu_idle`, counted in the kernel: idle and active periods by length, state and waker, for every CPU.
+//! `cpu_idle`, counted in the kernel: idle and active periods by length, state and waker, for every
+//! CPU.
 //!
 //! Invariants:
-//! - Each CPU's counts are its own writing; one reading may catch it in the middle of an event, so that a count and its
-//!   time differ by that one period.
-//! - In every state, periods that have ended equal what cpuidle's `usage` and `rejected` grew by meanwhile, give or
-//!   take one; their time agrees with its `time`.
+//! - Each CPU writes its own counts; a reading may catch it in the middle of an event, so a count
+//!   and its time differ by that one period.
+//! - In every state, periods that have ended equal the growth of cpuidle's `usage` and `rejected`,
+//!   give or take one; their time agrees with its `time`.
 //! - Where the kernel has no cpuidle driver, its plain halt shows as state 1.
 
 use super::{Attachment, BpfError, Fields, Running, run};
 use machine::{CpuId, Duration, Instant, LengthHistogram};
 use std::mem::size_of;
 
-/// What ended idle periods, by the first interrupt that came: `[timer, device, other CPU, none seen]`.
+/// The ends of idle periods, by the first interrupt that came:
+/// `[timer, device, other CPU, none seen]`.
 pub type Wakers = [u64; 4];
 
-/// What one CPU did since the program was loaded.
+/// The counts of one CPU since the program was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdleCounts {
-    /// Which.
     pub cpu: CpuId,
-    /// Idle periods that have ended, by the number of the state that was asked for.
+    /// Idle periods that have ended, by the number of the requested state.
     pub idle: Vec<LengthHistogram>,
-    /// Active periods that have ended.
     pub active: LengthHistogram,
-    /// What ended the idle ones.
+    /// The wakers of the idle ones.
     pub wakers: Wakers,
     /// Events that cannot follow each other, so one between was missed.
     pub odd: u64,
-    /// What it is doing.
+    /// Its present activity.
     pub now: IdleNow,
 }
 
-/// What a CPU is doing, since when.
+/// The present activity of a CPU, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleNow {
     /// No event yet: a CPU that is offline, or has not changed between idle and active since.
     Unknown,
-    /// At work.
+    /// Active.
     Active(Instant),
     /// In the state of this number.
     Idle(usize, Instant),
 }
 
-/// The program, at work.
 #[derive(Debug)]
 pub struct IdleProgram {
     running: Running,
@@ -92,12 +91,12 @@ impl IdleProgram {
         Ok(Self { running, sees_wakers })
     }
 
-    /// True if it also tells what ended the idle periods.
     pub fn sees_wakers(&self) -> bool {
         self.sees_wakers
     }
 
-    /// What every CPU did since the program was loaded, in order of number. CPUs of which nothing was heard are left out.
+    /// The counts of every CPU since the program was loaded, in order of number. CPUs without an
+    /// event are left out.
     pub fn read(&self) -> Vec<IdleCounts> {
         let counts = |(cpu, bytes): (u32, Vec<u8>)| counts(CpuId(u16::try_from(cpu).ok()?), &bytes);
         self.running.read().filter_map(counts).filter(|counts| counts.now != IdleNow::Unknown).collect()
@@ -175,7 +174,7 @@ mod tests {
             crate::pin_current_thread(cpu).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(3));
         };
-        // The first event of a CPU begins its story.
+        // The first event of a CPU begins its record.
         std::thread::spawn(nap).join().unwrap();
         let Some(before) = of_cpu(&program) else {
             return eprintln!("skipped: {cpu} was not idle once while it was watched");
@@ -184,7 +183,8 @@ mod tests {
         let after = of_cpu(&program).unwrap();
         let idle = |counts: &IdleCounts| counts.idle.iter().map(LengthHistogram::count).sum::<u64>();
         let active = after.active.since(&before.active);
-        // On a machine where others keep this CPU busy it may not be idle at all, but never more than events came.
+        // On a machine where others keep this CPU busy it may not be idle at all, but never more
+        // often than events came.
         assert!(idle(&after) >= idle(&before));
         assert!(active.count().abs_diff(idle(&after) - idle(&before)) <= 1);
         let woken = |counts: &IdleCounts| counts.wakers.iter().sum::<u64>();

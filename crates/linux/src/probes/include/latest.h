@@ -3,8 +3,9 @@
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
 
-/* Between its look at the clock and this, a CPU may be held up, on a virtual machine for milliseconds; what others have put in meanwhile
- * stays. Whoever is in the way has just put in a moment of its own, so a few tries are as good as any number. */
+/* Between its look at the clock and this, a CPU may be held up, on a virtual machine for
+ * milliseconds; a time that others have put in meanwhile stays. A CPU in the way has just put in a
+ * time of its own, so a few tries are as good as any number. */
 static __always_inline void put_latest(__u64 *moment, __u64 now)
 {
     __u64 seen = *(volatile __u64 *)moment, before;

@@ -1,5 +1,5 @@
-/* Buckets of lengths, four to each doubling: the kernel's side of machine::LengthHistogram. A test asks this code for the
- * bucket of many lengths and compares. */
+/* Buckets of lengths, four to each doubling: the kernel's side of machine::LengthHistogram. A test
+ * asks this code for the bucket of many lengths and compares. */
 #pragma once
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -13,7 +13,8 @@ struct lengths {
     __u64 times[LENGTH_BUCKETS];
 };
 
-/* The place of the highest bit of a number above zero. The processor's own instruction cannot be had from BPF. */
+/* The place of the highest bit of a number above zero. The processor's own instruction cannot be
+ * had from BPF. */
 static __always_inline __u32 highest_bit(__u64 number)
 {
     __u32 bit = 0;
@@ -27,7 +28,8 @@ static __always_inline __u32 highest_bit(__u64 number)
     return bit;
 }
 
-/* Keeps the compiler from knowing a number, so that the check that follows stays in the program for the verifier. */
+/* Keeps the compiler from knowing a number, so that the check that follows stays in the program for
+ * the verifier. */
 #define forget(number) asm volatile("" : "+r"(number))
 
 static __always_inline __u64 length_bucket(__u64 nanos)

@@ -1,10 +1,11 @@
-/* What user space must know between two readings: that the programs are at work (beats), and that far more came than it
- * reckoned with (the alarm). One small struct for the whole machine beside the large ones of each CPU. */
+/* The facts that user space must know between two readings: that the programs are at work (beats),
+ * and that far more came than it expected (the alarm). One small struct for the whole machine
+ * beside the large ones of each CPU. */
 #pragma once
 #include "lengths.h"
 
-/* Arrivals are counted in windows of 4.2 ms: short against the 20 ms in which all cores shall be awake, long against the gaps
- * between requests of a load that matters. */
+/* Arrivals are counted in windows of 4.2 ms: short against the 20 ms in which all cores shall be
+ * awake, long against the gaps between requests of a load that matters. */
 #define WINDOW_SHIFT 22
 
 /* Set by user space once an epoch, whole. */
@@ -14,7 +15,8 @@ struct rule {
     __u64 batch;    /* a CPU adds to the window after so many arrivals of its own: they share one cache line */
 };
 
-/* Written by the programs. Two CPUs may write at once and lose a count: that much an alarm may be wrong. */
+/* Written by the programs. Two CPUs may write at once and lose a count: that much an alarm may be
+ * wrong. */
 struct pulse {
     __u64 beats; /* replies on the heart's own port */
     __u64 epoch;
@@ -24,7 +26,7 @@ struct pulse {
     __u64 rung;  /* the epoch of the last alarm */
 };
 
-/* What user space is woken with. */
+/* The record that wakes user space. */
 struct alarm {
     __u64 epoch;
     __u64 at; /* bpf_ktime_get_ns: CLOCK_MONOTONIC */

@@ -1,4 +1,5 @@
-/* What all three ways of watching requests share: which ports or processes are meant, and where the figures go. */
+/* The common part of all three ways of watching requests: the ports or processes, and the place of
+ * the figures. */
 #pragma once
 #include "times.h"
 
@@ -30,9 +31,10 @@ static __always_inline bool is_heart(__u32 asked)
     return asked && asked == config.heart;
 }
 
-/* Reading clocks and filling histograms is most of what watching costs. So on a CPU with many requests only some are timed, and
- * each of them counts for as many as it was drawn from: gaps are drawn at random, so that no rhythm of the load is met or
- * missed, and before the request that they lead to, so that counts and means stay right whatever the load does. */
+/* Reading clocks and filling histograms is most of the cost of watching. So on a CPU with many
+ * requests only some are timed, and each of them counts for the number that it was drawn from. Gaps
+ * are drawn at random, so that no rhythm of the load is met or missed, and before the request that
+ * they lead to, so that counts and means stay right under any load. */
 struct choice {
     __u32 left;   /* requests until the next one that is timed */
     __u32 doubles; /* that one counts for two to the power of this */
@@ -42,7 +44,7 @@ struct choice {
 /* One for each CPU. */
 struct seen {
     __u64 requests; /* first byte in to first byte out */
-    __u64 merged;   /* data that came while a request of its connection was under way, and was taken as part of it */
+    __u64 merged;   /* data that was taken as part of a request under way */
     __u64 unfit;    /* connections for which there was no memory to follow them */
     __u64 wakes_hidden; /* packets whose CPU was woken for them, but said so only afterwards */
     __u64 arrivals; /* data that came and is not yet added to the pulse's window */
@@ -66,14 +68,16 @@ struct {
 #define UNTIMED 1
 #define DOUBLES_MAX 5
 #define DOUBLES_MASK 7ull
-/* As many as this and a CPU times fewer; as few as this and it times more: 1900 to 7600 a second. */
+/* As many as this and a CPU times fewer; as few as this and it times more: 1900 to 7600 a second.
+ */
 #define OFTEN (1ull << 17)
 #define SELDOM (1ull << 19)
 
 /* Now, if this request is one to be timed; UNTIMED otherwise. */
 static __always_inline __u64 moment(struct choice *choice)
 {
-    /* An interrupt may choose in between: then a gap is a little longer or shorter, and never endless. */
+    /* An interrupt may choose in between: then a gap is a little longer or shorter, and never
+     * endless. */
     __u32 left = *(volatile __u32 *)&choice->left;
     __u64 now, since;
 

@@ -1,5 +1,5 @@
-/* Fine buckets for response times: sixty-four to each doubling from 256 ns to 17 s, so that a percentile is right within
- * 1.6 %. User space makes HDR histograms of them (`requests/mod.rs`). */
+/* Fine buckets for response times: sixty-four to each doubling from 256 ns to 17 s, so that a
+ * percentile is right within 1.6 %. User space makes HDR histograms of them (`requests/mod.rs`). */
 #pragma once
 #include "lengths.h"
 

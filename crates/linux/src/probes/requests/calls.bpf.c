@@ -1,8 +1,9 @@
-/* Requests of an unmodified server, at its system calls: the last fallback, where neither sockets nor packets can be watched.
+/* Requests of an unmodified server, at its system calls: the last fallback, where neither sockets
+ * nor packets can be watched.
  *
- * From the return of a thread's read to its next write: the server's own code alone, without the socket's queue, the wake-up
- * and the kernel's part of the reply. Reads of files and pipes look the same, so a server that reads those is shown more
- * requests than it has. */
+ * From the return of a thread's read to its next write: the server's own code alone, without the
+ * socket's queue, the wake-up and the kernel's part of the reply. Reads of files and pipes look the
+ * same, so a server that reads those is shown more requests than it has. */
 #include "../include/requests.h"
 
 struct {
@@ -60,7 +61,8 @@ static __always_inline int end(void)
 }
 
 #define BEGINS(call) \
-    SEC("tracepoint/syscalls/sys_exit_" #call) int begin_##call(struct returned *returned) { return begin(returned); }
+    SEC("tracepoint/syscalls/sys_exit_" #call)                                                     \
+    int begin_##call(struct returned *returned) { return begin(returned); }
 #define ENDS(call) \
     SEC("tracepoint/syscalls/sys_enter_" #call) int end_##call(void *entered) { return end(); }
 

@@ -1,4 +1,5 @@
-//! Requests of a server that cannot be changed: how many, and how long from the first byte in to the first byte out.
+//! Requests of an unchanged server: their number, and the time from the first byte in to the first
+//! byte out.
 //!
 //! ```text
 //!   way        sees                              on                            cost, of memcached's throughput
@@ -8,11 +9,13 @@
 //! ```
 //!
 //! Invariants:
-//! - Requests that a client sends without waiting for the replies are one here; how often that was so is counted.
-//! - Every request is counted. Where a CPU has more than some two thousand a second, at the sockets only some are timed, chosen
-//!   by chance, and each stands for the number that it was drawn from (`include/requests.h`): half of the cost is the clock
-//!   and the histograms. [`RequestCounts::timed`] is what percentiles rest on.
-//! - A way that cannot tell a time says `None`.
+//! - Requests that a client sends without waiting for the replies are one here; such cases are
+//!   counted.
+//! - Every request is counted. On a CPU with more than some two thousand a second, the sockets'
+//!   program times only some, chosen by chance, and each stands for the number that it was drawn
+//!   from (`include/requests.h`): half of the cost is the clock and the histograms.
+//!   [`RequestCounts::timed`] is the base of the percentiles.
+//! - A way without a time says `None`.
 
 mod pulse;
 
@@ -28,12 +31,11 @@ use std::fs::File;
 use std::mem::size_of;
 use std::os::fd::AsFd;
 
-/// Which server is meant.
+/// The server that is watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     /// The TCP ports that it listens on.
     pub ports: Vec<u16>,
-    /// Its processes, where known: the last way needs them.
     pub processes: Vec<u32>,
 }
 
@@ -42,7 +44,7 @@ impl Watched {
     pub const AT_MOST: usize = 16;
 }
 
-/// How requests are seen, best first.
+/// The ways to see requests, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestWay {
     /// At the server's sockets.
@@ -71,7 +73,7 @@ impl fmt::Display for RequestWay {
 /// Times in buckets, sixty-four to each doubling from 256 ns to 17 s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestTimes {
-    /// How many fell into each bucket; wraps at 2^32, so take differences.
+    /// The number in each bucket; wraps at 2^32, so take differences.
     pub counts: Vec<u32>,
     /// Their sum, which does not wrap.
     pub total: Duration,
@@ -84,7 +86,7 @@ impl RequestTimes {
     /// Buckets in all.
     pub const BUCKETS: usize = 2 + ((Self::HIGHEST - Self::LOWEST) << Self::FINE) as usize;
 
-    /// The times that belong to a bucket: from the first, which is in it, up to the second, which is not.
+    /// The times that belong to a bucket: from the first, inclusive, up to the second, exclusive.
     pub fn bounds(bucket: usize) -> (Duration, Duration) {
         let begin = |bucket: usize| match bucket {
             0 => Duration::ZERO,
@@ -106,18 +108,17 @@ impl RequestTimes {
     }
 }
 
-/// What was seen on one CPU since the program was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestCounts {
-    /// Which.
     pub cpu: CpuId,
     /// Requests that were answered.
     pub requests: u64,
     /// Those of them that were timed.
     pub timed: u64,
-    /// Times that data came while a request of its connection was under way and was taken as part of it.
+    /// Times that data came while a request of its connection was under way and was taken as part
+    /// of it.
     pub merged: u64,
-    /// Times that there was no memory to follow a connection.
+    /// Times that a connection found no room.
     pub unfit: u64,
     /// From ready (or the packet) to replied.
     pub response: Option<RequestTimes>,
@@ -144,12 +145,13 @@ pub struct RequestProgram {
     epoch: u64,
 }
 
-/// `struct seen` up to its times: five counts, how many were timed, and the two words of its `choice`.
+/// `struct seen` up to its times: five counts, how many were timed, and the two words of its
+/// `choice`.
 const BEFORE_TIMES: usize = size_of::<[u64; 8]>();
 const BYTES: usize = BEFORE_TIMES + 4 * (size_of::<u64>() + RequestTimes::BUCKETS * size_of::<u32>());
 
 impl RequestProgram {
-    /// The best way that this kernel allows, and why those before it do not.
+    /// The best way that this kernel allows, and why those before it are not possible.
     pub fn load(root: &Root, watched: &Watched) -> (Result<Self, BpfError>, Vec<(RequestWay, BpfError)>) {
         let mut failed = Vec::new();
         for way in RequestWay::ALL {
@@ -167,7 +169,7 @@ impl RequestProgram {
         Self::load_on(root, way, watched, MapType::RingBuf.is_supported().unwrap_or(false))
     }
 
-    /// On a kernel with ring buffers (5.8), which alarms take, or one without.
+    /// On a kernel with ring buffers (5.8), which alarms need, or one without.
     fn load_on(root: &Root, way: RequestWay, watched: &Watched, alarms: bool) -> Result<Self, BpfError> {
         let name = format!("{way}");
         let targets: Vec<u32> = match way {
@@ -231,21 +233,22 @@ impl RequestProgram {
         Ok(program)
     }
 
-    /// Lets the heart beat, and tells whether the programs saw that of the last call. Once an epoch: two calls in a row leave
-    /// a beat no time to arrive.
+    /// Sends a heartbeat, and returns whether the programs saw the last one. Once an epoch: two
+    /// calls in a row leave a beat no time to arrive.
     pub fn pulse(&mut self) -> Pulse {
         if let Some(heart) = &mut self.heart {
             heart.beat();
         }
         let counted = self.maps.read().unwrap_or_default();
         let has_grown = counted.beats > std::mem::replace(&mut self.beats, counted.beats);
-        // A window of an epoch in which nothing came is never begun.
+        // A window of an epoch without arrivals is never begun.
         let peak = if counted.epoch == self.epoch { counted.peak } else { 0 };
         Pulse { is_alive: self.heart.is_some().then_some(has_grown), peak }
     }
 
-    /// A new epoch: peaks are counted anew, and the first window with so many `arrivals` rings the [`Notifier`]. `batch`: a CPU
-    /// adds its arrivals to the window so many at a time. Returns the number that an alarm of this epoch bears.
+    /// A new epoch: peaks are counted anew, and the first window with this many `arrivals` triggers
+    /// the [`Notifier`]. `batch`: the number of arrivals that a CPU adds to the window at a time.
+    /// Returns the number that an alarm of this epoch has.
     pub fn expect(&mut self, arrivals: Option<u64>, batch: u64) -> Result<u64, BpfError> {
         self.epoch += 1;
         self.maps.rule(self.epoch, arrivals.unwrap_or(0), batch.max(1))?;
@@ -265,18 +268,18 @@ impl RequestProgram {
         Notifier::start("alarms", alarms, heard).map_err(|error| refused(error.to_string()))
     }
 
-    /// Takes the programs off their events, as `bpftool link detach` does from outside; what was counted stays. For tests
-    /// of those who must notice.
+    /// Takes the programs off their events, as `bpftool link detach` does from outside; the counts
+    /// stay. For tests of programs that must notice.
     pub fn sever(&mut self) {
         self.running.links.clear();
     }
 
-    /// How it sees them.
+    /// The way in use.
     pub fn way(&self) -> RequestWay {
         self.way
     }
 
-    /// What every CPU saw since the program was loaded. CPUs that saw nothing are left out.
+    /// The counts of every CPU since the program was loaded. CPUs without any are left out.
     pub fn read(&self) -> Vec<RequestCounts> {
         let counts = |(cpu, bytes): (u32, Vec<u8>)| counts(CpuId(u16::try_from(cpu).ok()?), self.way, &bytes);
         self.running
@@ -344,7 +347,7 @@ mod tests {
         assert_eq!(RequestTimes::bounds(1).0, Duration::from_nanos(256));
     }
 
-    /// The program, or said that this kernel has none.
+    /// The program; prints why if this kernel has none.
     fn told(way: RequestWay, program: Result<RequestProgram, BpfError>) -> Option<RequestProgram> {
         program.inspect_err(|error| eprintln!("skipped: {way}: {error}")).ok()
     }
@@ -360,7 +363,8 @@ mod tests {
         (client, listener.accept().unwrap().0)
     }
 
-    /// A server of one connection that answers each byte after a while, `rounds` times; and a client.
+    /// A server of one connection that answers each byte after a while, `rounds` times; and a
+    /// client.
     fn converse(listener: &TcpListener, rounds: usize, service: std::time::Duration) {
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -409,7 +413,8 @@ mod tests {
             converse(&listener, 50, service);
             let seen = program.read();
             let requests: u64 = seen.iter().map(|seen| seen.requests).sum();
-            // The client is of this process too, and its reads and writes look like a server's to the last way.
+            // The client is of this process too, and its reads and writes look like a server's to
+            // the last way.
             if way == RequestWay::Calls {
                 assert!(requests >= 50, "{way}: {seen:?}");
                 continue;
@@ -435,7 +440,7 @@ mod tests {
     #[test]
     fn a_program_that_is_detached_has_no_pulse_and_one_that_is_idle_has() {
         for way in RequestWay::ALL {
-            // Nobody listens there: the heart alone beats.
+            // No process listens there: the heart alone beats.
             let watched = Watched { ports: vec![1], processes: vec![1] };
             let Some(mut program) = watching(way, &watched) else { continue };
             let pause = || std::thread::sleep(std::time::Duration::from_millis(20));
@@ -465,7 +470,7 @@ mod tests {
             let Some(mut program) = watching(way, &watched) else { continue };
             let (sender, heard) = std::sync::mpsc::channel();
             let notifier = program.notifier(move |alarm| sender.send(alarm).unwrap_or_default()).unwrap();
-            // Before anything is expected nothing is counted.
+            // Before an expectation nothing is counted.
             converse(&listener, 200, std::time::Duration::ZERO);
             assert_eq!(program.pulse().peak, 0, "{way}");
             // Peaks are counted without a threshold as well.
@@ -486,7 +491,7 @@ mod tests {
                 let more: Vec<RequestAlarm> = heard.try_iter().collect();
                 assert!(more.len() <= 1 && more.iter().all(|alarm| alarm.epoch == epoch), "{way}: {more:?}");
             }
-            // Who lets go of the notifier hears no more.
+            // After its drop the notifier reports no more.
             program.expect(Some(2), 1).unwrap();
             drop(notifier);
             assert!(matches!(
@@ -496,8 +501,8 @@ mod tests {
         }
     }
 
-    /// Two kinds of request of one connection, the slow one in every ninth place: a gap that kept step with them would see
-    /// one kind only.
+    /// Two kinds of request of one connection, the slow one in every ninth place: a gap in step
+    /// with them would see one kind only.
     #[test]
     fn timed_requests_stand_for_all_of_them() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -536,7 +541,7 @@ mod tests {
         });
         assert_eq!(sum(|seen| seen.requests), rounds);
         assert!(timed < rounds, "each was timed");
-        // A deviation of what chance does is 3 to 5 %, of the slow ones too.
+        // A deviation by chance is 3 to 5 %, of the slow ones too.
         let near = |held: u64, truth: u64| held.abs_diff(truth) * 4 < truth;
         assert!(near(held, rounds) && near(long, rounds / 9), "{timed} timed: {held}, slow {long}");
     }
@@ -586,7 +591,8 @@ mod tests {
         client.write_all(b"d").unwrap();
         server.read_exact(&mut bytes[..1]).unwrap();
         server.write_all(b"CD").unwrap();
-        // The next one arrives while this one is served, and is taken after its reply: two requests.
+        // The next one arrives while this one is served, and is taken after its reply: two
+        // requests.
         client.write_all(b"e").unwrap();
         server.read_exact(&mut bytes[..1]).unwrap();
         client.write_all(b"f").unwrap();

@@ -1,8 +1,10 @@
-/* Requests of an unmodified server, at its packets: the fallback for kernels without the socket's events.
+/* Requests of an unmodified server, at its packets: the fallback for kernels without the socket's
+ * events.
  *
- * A filter on the root cgroup sees each packet of the port come in and go out, and lets all pass. From the first packet with
- * data in to the first with data out: what the server's sockets and the wake-up take is in it, what is service and what is
- * waiting cannot be told apart. Data that comes before the reply is taken as part of the request, and counted as merged. */
+ * A filter on the root cgroup sees each packet of the port come in and go out, and lets all pass.
+ * From the first packet with data in to the first with data out: it includes the time of the
+ * server's sockets and the wake-up, and service and waiting cannot be told apart. Data that comes
+ * before the reply is taken as part of the request, and counted as merged. */
 #include "../include/requests.h"
 #include <bpf/bpf_endian.h>
 
@@ -29,7 +31,8 @@ struct ports {
     __be16 target;
 };
 
-/* Reads the packet's ends; the length of its data, or 0 for what is no TCP with data, or has headers that are rare. */
+/* Reads the packet's ends; the length of its data, or 0 for a packet that is no TCP with data, or
+ * has rare headers. */
 static __always_inline int parse(struct __sk_buff *skb, int address_v4, int address_v6, struct ports *ports,
                                  struct peer *peer)
 {

@@ -1,18 +1,20 @@
-//! Whether the programs are at work, and the alarm that they give between two readings.
+//! The proof that the programs are at work, and the alarm that they give between two readings.
 //!
-//! A counter that stands still says the same of a service that nobody asks and of a program that somebody detached. So there
-//! is a *heart*: a connection of ours with ourselves over the loopback, one byte to and fro for each reading, which the
-//! programs see as they see the service's requests and count apart. Each beat goes the whole way, from the kernel's event to
-//! the map that is read, so one that is missing means that the service's requests would be missing too. That a link exists
-//! would prove less (a kernel may hold one whose event never comes), and a program's run count (`run_cnt`) is zero unless the
-//! administrator pays for `bpf_stats_enabled`.
+//! A counter stands still for a service without requests and for a detached program alike. So there
+//! is a *heart*: a connection of ours with ourselves over the loopback, one byte to and fro for
+//! each reading, which the programs see as they see the service's requests and count apart. Each
+//! beat goes the whole way, from the kernel's event to the map that is read, so a missing beat
+//! means that the service's requests would be missing too. The existence of a link would prove less
+//! (a kernel may hold one whose event never comes), and a program's run count (`run_cnt`) is zero
+//! unless the administrator pays for `bpf_stats_enabled`.
 //!
 //! ```text
 //!   reading n     reply to the byte of n-1, counted as a beat      send a byte      read the map: has it grown?
 //! ```
 //!
-//! The alarm is a threshold in the program: so many arrivals within one window of 4.2 ms, rung at most once in an epoch, sent
-//! through a ring buffer that wakes a thread of ours. The threshold comes from user space; nothing here decides one.
+//! The alarm is a threshold in the program: a number of arrivals within one window of 4.2 ms,
+//! reported at most once in an epoch through a ring buffer that wakes a thread of ours. The
+//! threshold comes from user space; nothing here decides one.
 
 use super::{BpfError, RequestWay};
 use crate::probes::Fields;
@@ -22,30 +24,31 @@ use std::io::{self, Read as _, Write as _};
 use std::mem::size_of;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
-/// What there is to know once an epoch beside the requests.
+/// The facts of an epoch beside the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pulse {
     /// The programs saw our last beat; `None` where we have no heart, since there is no loopback.
     pub is_alive: Option<bool>,
-    /// The most arrivals in one window since [`super::RequestProgram::expect`] was called; zero before the first call.
+    /// The most arrivals in one window since [`super::RequestProgram::expect`] was called; zero
+    /// before the first call.
     pub peak: u64,
 }
 
-/// Far more arrived within a window than was reckoned with.
+/// Far more arrived within a window than was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestAlarm {
-    /// Which call of [`super::RequestProgram::expect`] it belongs to; an older one is no news.
+    /// Its call of [`super::RequestProgram::expect`]; an older one is no news.
     pub epoch: u64,
-    /// When the arrival came that rang it.
+    /// The time of the arrival that triggered it.
     pub at: Instant,
-    /// So many had arrived in its window.
+    /// The arrivals in its window.
     pub arrivals: u64,
 }
 
 /// Arrivals are counted in windows of this length.
 pub const ALARM_WINDOW: Duration = Duration::from_nanos(1 << 22);
 
-/// A conversation with ourselves.
+/// A connection with ourselves.
 #[derive(Debug)]
 pub(super) struct Heart {
     server: TcpStream,
@@ -71,7 +74,7 @@ impl Heart {
         Ok(Self { server, client })
     }
 
-    /// By what the programs know it.
+    /// The programs know it by this.
     pub(super) fn name(&self, way: RequestWay) -> u32 {
         match way {
             RequestWay::Calls => std::process::id(),
@@ -81,14 +84,15 @@ impl Heart {
         }
     }
 
-    /// Replies to the byte of the last time, and sends another. Nothing waits: a byte that is late is for the next time.
+    /// Replies to the byte of the last time, and sends another. Nothing waits: a late byte is for
+    /// the next time.
     pub(super) fn beat(&mut self) {
         let mut bytes = [0; 64];
         if self.server.read(&mut bytes).is_ok_and(|read| read > 0) {
             let _ = self.server.write(b".");
         }
         while self.client.read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
-        // A full buffer is that of a conversation that has stopped, which the missing beats tell.
+        // A full buffer belongs to a connection that has stopped, which the missing beats show.
         let _ = self.client.write(b".");
     }
 }
@@ -102,7 +106,7 @@ pub(super) struct PulseMaps {
     pub(super) alarms: Option<MapHandle>,
 }
 
-/// What the kernel's `struct pulse` holds.
+/// The content of the kernel's `struct pulse`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) beats: u64,

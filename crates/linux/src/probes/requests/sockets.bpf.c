@@ -4,9 +4,9 @@
  *    interrupt    |  waiting: queue, wake-up  |  service                |
  *                 |---------------- response -------------------------- |
  *
- * From the first byte in to the first byte out. Requests that follow without waiting (pipelined) are one here, and counted
- * as merged. Data that becomes ready while a request is under way and is taken only after the reply is the next request, and
- * its time runs from when it was ready. */
+ * From the first byte in to the first byte out. Requests that follow without waiting (pipelined)
+ * are one here, and counted as merged. Data that becomes ready while a request is under way and is
+ * taken only after the reply is the next request, and its time runs from when it was ready. */
 #include "../include/requests.h"
 #include <bpf/bpf_tracing.h>
 
@@ -18,10 +18,11 @@
 #define NET_RX 3
 #define EXIT 4294967295u
 
-/* Data becomes ready on whichever CPU took the packet, at the same time as the server's thread replies to the request before.
- * So they share one word, which is only ever exchanged whole; the rest is the thread's own. */
+/* Data becomes ready on the CPU that took the packet, at the same time as the server's thread
+ * replies to the request before. So they share one word, which is only ever exchanged whole; the
+ * rest is the thread's own. */
 struct connection {
-    __u64 arrived; /* the moment at which data became ready that nobody has taken yet, or NONE */
+    __u64 arrived; /* when data became ready that was not taken yet, or NONE */
     __u64 ready;   /* the moment at which the request under way became ready, or NONE */
     __u64 taken;   /* when its first byte was read, if it is timed */
 };
@@ -33,7 +34,8 @@ struct {
     __type(value, struct connection);
 } connections SEC(".maps");
 
-/* When each CPU left its idle state, until its first network work since; 1: idle now; 0: neither. */
+/* When each CPU left its idle state, until its first network work since; 1: idle now; 0: neither.
+ */
 struct waking {
     __u64 left;
     __u64 delay;
@@ -76,7 +78,8 @@ int BPF_PROG(received, struct sock *sk, int length, int flags)
     connection = bpf_sk_storage_get(&connections, sk, 0, 0);
     if (!connection)
         return 0;
-    /* Exchanging costs more than looking, and mostly there is something or nothing to take for long. */
+    /* Exchanging costs more than looking, and mostly there is something or nothing to take for
+     * long. */
     arrived = connection->arrived ? __sync_lock_test_and_set(&connection->arrived, NONE) : NONE;
     if (connection->ready) {
         /* The rest of a long request, or the next one taken before this one's reply. */
@@ -88,7 +91,8 @@ int BPF_PROG(received, struct sock *sk, int length, int flags)
         return 0;
     }
     if (!arrived) {
-        /* What became ready while the read before was ending was taken for that one's: it waited for nobody. */
+        /* Data that became ready while the read before was ending was taken for that one's: it
+         * waited for nothing. */
         seen = seen_here();
         if (!seen)
             return 0;
@@ -162,8 +166,8 @@ int BPF_PROG(softirq, unsigned int vector)
     return 0;
 }
 
-/* The last one, because programs are attached in this order: it alone begins to follow a connection, and then all the others
- * are there. */
+/* The last one, because programs are attached in this order: it alone begins to follow a
+ * connection, and then all the others are there. */
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(data_ready, struct sock *sk)
 {

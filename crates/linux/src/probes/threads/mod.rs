@@ -1,15 +1,17 @@
-//! Where the threads of one process are and what each CPU does, told by the scheduler's own events (`threads.bpf.c`) through memory
-//! that both sides share: a look is a few loads.
+//! The places of the threads of one process and the use of each CPU, from the scheduler's own
+//! events (`threads.bpf.c`) through memory that both sides share: a look is a few loads.
 //!
-//! Terms. A CPU that is asked to *kick* tells once, through a ring buffer, that it is idle, or that it has worked for longer than
-//! [`KICK_PATIENCE`] at a stretch: who chose its clock by what it did needs no timer to find out.
+//! Terms:
+//! - A CPU that is asked to *kick* reports once, through a ring buffer, that it is idle, or that it
+//!   has worked for longer than [`KICK_PATIENCE`] at a stretch. A controller that chose its
+//!   frequency by its work needs no timer to find out.
 //!
 //! Invariants:
-//! - A CPU is idle if it said so, at an event or when it was asked at the start; before that it is unknown, not idle.
+//! - A CPU is idle if it said so, at an event or at the start; before that it is unknown, not idle.
 //! - A place is one word: CPU and state belong together.
-//! - Before its first event a thread is where `/proc` said when it was first watched.
-//! - Thread numbers are those of the first pid namespace, so a watcher that runs in another one must use something else;
-//!   [`ThreadProgram::load`] refuses there.
+//! - Before its first event a thread's place is the one in `/proc` when it was first watched.
+//! - Thread numbers are those of the first pid namespace, so a watcher that runs in another one
+//!   must use something else; [`ThreadProgram::load`] refuses there.
 
 use super::mapped::MappedWords;
 use super::{Attachment, BpfError, Notifier, Running, run};
@@ -22,11 +24,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A CPU that was asked to kick may work for so long at a stretch before it does. 2 ms: a few hundred changes of clock, and shorter
-/// than a scheduler's turn; what takes less ends before a faster clock would have paid.
+/// The longest work at a stretch of a CPU that was asked to kick. 2 ms: a few hundred changes of
+/// frequency, and shorter than a scheduler's slice; shorter work ends before a faster frequency
+/// would have paid.
 pub const KICK_PATIENCE: Duration = Duration::from_millis(2);
 
-/// The program, at work.
 #[derive(Debug)]
 pub struct ThreadProgram {
     process: u32,
@@ -47,13 +49,15 @@ const CPU_WORDS: usize = 8;
 const NOW: usize = 0;
 const ASKED: usize = 1;
 const SINCE: usize = 2;
-/// What a CPU may do beside running a thread.
+/// The other uses of a CPU beside running a thread.
 const UNKNOWN: u64 = 0;
 const IDLE: u64 = 1;
-/// Inode of the first pid namespace in the kernel's own file system of namespaces (`PROC_PID_INIT_INO`).
+/// Inode of the first pid namespace in the kernel's own file system of namespaces
+/// (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Whether threads have the numbers for this process that `program` tells them by, which are the kernel's own; or why not.
+/// True if threads have the same numbers for this process as for `program`, which uses the kernel's
+/// own; the reason if not.
 pub fn knows_thread_numbers(program: &str) -> Result<(), BpfError> {
     let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino());
     if namespace == FIRST_PID_NAMESPACE {
@@ -116,7 +120,7 @@ impl ThreadProgram {
             return;
         }
         self.watched.insert(thread, index);
-        // After the index is in the map: an event that comes first is newer than what the file says.
+        // After the index is in the map: an event that comes first is newer than the file's text.
         let now = threads::place(self.process, thread);
         let _ = word.compare_exchange(0, word_of(now), Relaxed, Relaxed);
     }
@@ -130,13 +134,14 @@ impl ThreadProgram {
         }
     }
 
-    /// Where a watched thread is; `None` if it is not watched, or has ended.
+    /// The place of a watched thread; `None` if it is not watched, or has ended.
     pub fn place(&self, thread: u32) -> Option<ThreadPlace> {
         let index = *self.watched.get(&thread)?;
         place_in(self.places.word(index as usize)?.load(Relaxed))
     }
 
-    /// What a CPU does, the calling process aside; `None` for one that there cannot be, and for one that nothing is known of yet.
+    /// The use of a CPU, the calling process aside; `None` for a CPU that cannot exist, and for one
+    /// of which nothing is known yet.
     pub fn occupant(&self, cpu: CpuId) -> Option<Occupant> {
         match self.cpu_word(cpu, NOW)?.load(Relaxed) {
             UNKNOWN => None,
@@ -146,7 +151,7 @@ impl ThreadProgram {
         }
     }
 
-    /// Asks a CPU to kick, instead of what it was asked before.
+    /// Asks a CPU to kick, in place of its earlier request.
     pub fn ask_kick(&self, cpu: CpuId, kick: Kick) {
         if let (Some(since), Some(asked)) = (self.cpu_word(cpu, SINCE), self.cpu_word(cpu, ASKED)) {
             since.store(0, Relaxed);
@@ -205,7 +210,7 @@ mod tests {
         rustix::thread::gettid().as_raw_nonzero().get().try_into().unwrap()
     }
 
-    /// What is waited for comes soon, or the test fails.
+    /// The expected event comes soon, or the test fails.
     fn until(what: &str, holds: impl Fn() -> bool) {
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while !holds() {
@@ -229,7 +234,7 @@ mod tests {
             }
         });
         let number = number.recv().unwrap();
-        assert_eq!(program.place(number), None, "nobody watches it yet");
+        assert_eq!(program.place(number), None, "it is not watched yet");
         program.watch(number);
         until("it waits", || program.place(number).is_some_and(|place| place.state == PlaceState::Waits));
         go.send(()).unwrap();
@@ -297,7 +302,7 @@ mod tests {
         let _bell = program.hear_kicks(move || kicks.send(()).unwrap());
         let (soon, long) = (std::time::Duration::from_millis(50), std::time::Duration::from_secs(20));
         let cpu = *crate::allowed_cpus().unwrap().0.first().unwrap();
-        // Another process: our own turns are passed over.
+        // Another process: our own slices are passed over.
         let mut worker = std::process::Command::new("sh")
             .args(["-c", &format!("taskset -cp {} $$ >/dev/null; while :; do :; done", cpu.0)])
             .ends_with_parent()

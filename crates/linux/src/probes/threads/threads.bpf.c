@@ -1,17 +1,21 @@
-/* Where the threads of one process are, and what each CPU does: in memory that user space maps, so that reading is no system call.
+/* The places of the threads of one process, and the use of each CPU: in memory that user space
+ * maps, so that reading is no system call.
  *
  *   sched_switch, sched_wakeup, sched_migrate_task, sched_process_exit --> places[index[thread]], one word each
  *   sched_switch ------------------------------------------------------> cpus[cpu].now, one word
  *
- * What a CPU does before its first switch it is asked once, by a program that user space runs on it: one that computes for seconds
- * without a switch is not idle. The same on the CPU itself, so with no event between.
+ * A CPU's use before its first switch comes from a program that user space runs on it once: one
+ * that computes for seconds without a switch is not idle. It runs on the CPU itself, so with no
+ * event between.
  *
- * A word changes in one store, so it is never torn. Only threads that user space has given an index are followed; another
- * process costs a comparison. The watcher's own turns are passed over: a CPU on which it looks goes on doing what it did.
+ * A word changes in one store, so it is never torn. Only threads that user space has given an index
+ * are followed; another process costs a comparison. The watcher's own slices are passed over: the
+ * CPU of the watcher keeps its earlier use.
  *
- * A CPU may be asked to kick, once: when it is idle, or, if its clock was slowed because it was idle, when it has worked for longer
- * than `patience` at a stretch. Switches tell when work begins, and the scheduler's own accounting, which comes with every tick of a CPU
- * that works, tells that it goes on. */
+ * A CPU may be asked to kick, once: when it is idle, or, if its frequency was lowered because it
+ * was idle, when it has worked for longer than `patience` at a stretch. Switches show the begin of
+ * work, and the scheduler's own accounting, which comes with every tick of a busy CPU, shows that
+ * it goes on. */
 #include "../include/vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -178,7 +182,7 @@ int BPF_PROG(goes_on)
     return 0;
 }
 
-/* Run on each CPU by user space, from an interrupt: who is interrupted runs there. */
+/* Run on each CPU by user space, from an interrupt: the interrupted task runs there. */
 SEC("raw_tp")
 int asked_now(void *nothing)
 {

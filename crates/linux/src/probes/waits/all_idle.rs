@@ -1,20 +1,22 @@
-//! How long all CPUs of the domain were idle at once, as the program counts it: read while it counts.
+//! The time that all CPUs of the domain were idle at once, as the program counts it: read while it
+//! counts.
 //!
-//! A CPU that begins to work adds to four words one after the other, and may be held up in between, while another one reads. Each sum is
-//! kept twice, in a word of its own and over the buckets. The program adds to the words first and this reads them last, so where both
-//! sums agree, nothing lay in between.
+//! A CPU that begins to work adds to four words one after the other, and may be held up in between,
+//! while another one reads. Each sum is kept twice, in a word of its own and over the buckets. The
+//! program adds to the words first and this reads them last, so where both sums agree, nothing lay
+//! in between.
 
 use machine::{Duration, LengthHistogram};
 use std::thread;
 
-/// How long all CPUs of the domain were idle at once.
+/// The time that all CPUs of the domain were idle at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllIdle {
-    /// Altogether, up to the last time that one of them began to work.
+    /// The sum, up to the last time that one of them began to work.
     pub time: Duration,
-    /// So often.
+    /// The number of times.
     pub times: u64,
-    /// How long each time was.
+    /// The length of each time.
     pub lengths: LengthHistogram,
 }
 
@@ -26,8 +28,8 @@ const LENGTHS: usize = 10;
 const PATIENCE: Duration = Duration::from_millis(20);
 
 impl AllIdle {
-    /// A whole state, from words that change meanwhile. If whoever counts is held up for longer than 20 ms, what the buckets say, of
-    /// which the last length may have no time yet.
+    /// A whole state, from words that change meanwhile. If the counting CPU is held up for longer
+    /// than 20 ms, the state of the buckets, of which the last length may have no time yet.
     pub(super) fn read(word: impl Fn(usize) -> u64) -> Self {
         let patience = crate::now() + PATIENCE;
         loop {
@@ -54,7 +56,7 @@ mod tests {
     use std::cell::{Cell, RefCell};
 
     const WORDS: usize = LENGTHS + 2 * LengthHistogram::BUCKETS;
-    /// What the program does with one length, a word at a time.
+    /// The program's steps for one length, a word at a time.
     const STEPS: usize = 4;
 
     fn add(words: &mut [u64], step: usize, length: Duration) {
@@ -68,7 +70,8 @@ mod tests {
         words[word] += more;
     }
 
-    /// One length is added while the words are read: its first steps at one moment, the others at a later one.
+    /// One length is added while the words are read: its first steps at one moment, the others at a
+    /// later one.
     #[test]
     fn what_is_read_is_whole_whenever_it_is_added_to() {
         let reads = WORDS - LENGTHS + 2;

@@ -1,9 +1,11 @@
-//! System calls by number: what a thread that is blocked in one waits for, and whether one can end another's wait.
+//! System calls by number: the object that a thread blocked in one waits for, and whether a call
+//! can end another thread's wait.
 //!
-//! Numbers from `arch/x86/entry/syscalls/syscall_64.tbl` and `include/uapi/asm-generic/unistd.h`. One that is not here is a wait for
-//! something else, by which nobody is woken: the careful answer to both.
+//! Numbers from `arch/x86/entry/syscalls/syscall_64.tbl` and `include/uapi/asm-generic/unistd.h`. A
+//! number that is not here counts as a wait for something else, and as a call that wakes no thread:
+//! the careful answer to both.
 
-/// It waits for what its first argument, a descriptor, refers to.
+/// It waits for the object of its first argument, a descriptor.
 pub(super) const ON_DESCRIPTOR: u32 = 1;
 /// It waits for any of several things.
 pub(super) const ON_MANY: u32 = 2;
@@ -14,7 +16,7 @@ pub(super) const ON_TIME: u32 = 4;
 /// Its caller may end others' waits.
 const CAN_WAKE: u32 = 16;
 
-/// Of this architecture. Empty on one that is not known: then every wait is one for something else.
+/// For this architecture. Empty on an unknown one: then every wait is one for something else.
 pub(super) fn table() -> impl Iterator<Item = (u32, u32)> {
     CLASSES.iter().flat_map(|&(class, numbers)| numbers.iter().map(move |&number| (number, class)))
 }
@@ -26,7 +28,8 @@ pub(super) fn class_of(number: u32) -> u32 {
 
 #[cfg(target_arch = "x86_64")]
 const CLASSES: &[(u32, &[u32])] = &[
-    // read, pread64, readv, accept, recvfrom, recvmsg, fsync, fdatasync, accept4, preadv, recvmmsg, preadv2
+    // read, pread64, readv, accept, recvfrom, recvmsg, fsync, fdatasync, accept4, preadv, recvmmsg,
+    // preadv2
     (ON_DESCRIPTOR, &[0, 17, 19, 43, 45, 47, 74, 75, 288, 295, 299, 327]),
     // write, pwrite64, writev, connect, sendto, sendmsg, pwritev, sendmmsg, pwritev2
     (ON_DESCRIPTOR | CAN_WAKE, &[1, 18, 20, 42, 44, 46, 296, 307, 328]),
@@ -34,12 +37,13 @@ const CLASSES: &[(u32, &[u32])] = &[
     (ON_MANY, &[7, 23, 232, 270, 271, 281, 441]),
     // io_uring_enter
     (ON_MANY | CAN_WAKE, &[426]),
-    // futex, futex_waitv does not tell whether it is private
+    // futex; futex_waitv does not show whether it is private
     (ON_FUTEX | CAN_WAKE, &[202]),
     // nanosleep, clock_nanosleep
     (ON_TIME, &[35, 230]),
-    // close, sendfile, shutdown, clone, fork, vfork, exit, kill, semop, msgsnd, rt_sigqueueinfo, tkill, semtimedop, exit_group, tgkill,
-    // mq_timedsend, splice, tee, vmsplice, pidfd_send_signal, clone3, futex_wake, futex_requeue
+    // close, sendfile, shutdown, clone, fork, vfork, exit, kill, semop, msgsnd, rt_sigqueueinfo,
+    // tkill, semtimedop, exit_group, tgkill, mq_timedsend, splice, tee, vmsplice,
+    // pidfd_send_signal, clone3, futex_wake, futex_requeue
     (
         CAN_WAKE,
         &[
@@ -51,7 +55,8 @@ const CLASSES: &[(u32, &[u32])] = &[
 
 #[cfg(target_arch = "aarch64")]
 const CLASSES: &[(u32, &[u32])] = &[
-    // read, readv, pread64, preadv, fsync, fdatasync, accept, recvfrom, recvmsg, accept4, recvmmsg, preadv2
+    // read, readv, pread64, preadv, fsync, fdatasync, accept, recvfrom, recvmsg, accept4, recvmmsg,
+    // preadv2
     (ON_DESCRIPTOR, &[63, 65, 67, 69, 82, 83, 202, 207, 212, 242, 243, 286]),
     // write, writev, pwrite64, pwritev, connect, sendto, sendmsg, sendmmsg, pwritev2
     (ON_DESCRIPTOR | CAN_WAKE, &[64, 66, 68, 70, 203, 206, 211, 269, 287]),
@@ -61,8 +66,9 @@ const CLASSES: &[(u32, &[u32])] = &[
     (ON_FUTEX | CAN_WAKE, &[98]),
     // nanosleep, clock_nanosleep
     (ON_TIME, &[101, 115]),
-    // close, sendfile, splice, tee, vmsplice, exit, exit_group, kill, tkill, tgkill, rt_sigqueueinfo, mq_timedsend, msgsnd, semtimedop,
-    // semop, shutdown, clone, pidfd_send_signal, clone3, futex_wake, futex_requeue
+    // close, sendfile, splice, tee, vmsplice, exit, exit_group, kill, tkill, tgkill,
+    // rt_sigqueueinfo, mq_timedsend, msgsnd, semtimedop, semop, shutdown, clone, pidfd_send_signal,
+    // clone3, futex_wake, futex_requeue
     (
         CAN_WAKE,
         &[57, 71, 75, 76, 77, 93, 94, 129, 130, 131, 138, 182, 189, 192, 193, 210, 220, 424, 435, 454, 456],

@@ -1,5 +1,5 @@
-//! What critical threads wait for, who wakes them, and when all CPUs of a domain sleep together, told by the scheduler's own events
-//! (`waits.bpf.c`).
+//! The waits of critical threads, their wakers, and the times when all CPUs of a domain sleep
+//! together, from the scheduler's own events (`waits.bpf.c`).
 //!
 //! ```text
 //!   scheduler, sockets --> waits.bpf.c --> ring --------> take()       one event after the other
@@ -8,12 +8,16 @@
 //!                               +--------> desk --------> all_idle()   mapped: no system call
 //! ```
 //!
-//! Terms. A *role* is a process's: it belongs to a group, which is critical or background; children have their parent's. A *place* tells
-//! apart waits of one kind, such as the port at the other end. The calls' kinds are told from the system call's number, in the table of
-//! this architecture ([`calls`]), and from what its descriptor is.
+//! Terms:
+//! - A *role* is a process's: it belongs to a group, which is critical or background; children have
+//!   their parent's.
+//! - A *place* tells apart waits of one kind, such as the port at the other end.
+//!
+//! The calls' kinds follow from the system call's number, in the table of this architecture
+//! ([`calls`]), and from the kind of its descriptor.
 //!
 //! Invariants:
-//! - Nothing is sent of threads that are not critical, but for who has woken a critical one.
+//! - No record is sent of threads that are not critical, except the waker of a critical one.
 //! - When more happens than the ring holds, [`WaitProgram::lost`] says so.
 //! - Thread numbers are those of the first pid namespace; [`WaitProgram::load`] refuses elsewhere.
 
@@ -38,7 +42,6 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex};
 use told::event_in;
 
-/// The program, at work.
 pub struct WaitProgram {
     running: Running,
     is_causal: bool,
@@ -73,11 +76,13 @@ const CAUSAL: [(&str, &str); 4] = [
     ("entered", "sys_enter"),
     ("returned", "sys_exit"),
 ];
-/// Inode of the first pid namespace in the kernel's own file system of namespaces (`PROC_PID_INIT_INO`).
+/// Inode of the first pid namespace in the kernel's own file system of namespaces
+/// (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 impl WaitProgram {
-    /// Watches the CPUs of `domain`, and, once they have a role, processes. With `is_causal`, also what requests cause.
+    /// Watches the CPUs of `domain`, and, once they have a role, processes. With `is_causal`, also
+    /// the effects of requests.
     pub fn load(domain: &CpuList, is_causal: bool) -> Result<Self, BpfError> {
         let refused =
             |reason: &str| BpfError::Refused { program: "waits".to_owned(), reason: reason.to_owned() };
@@ -122,7 +127,7 @@ impl WaitProgram {
         let mut builder = RingBufferBuilder::new();
         let hear = move |bytes: &[u8]| {
             if let Some(event) = event_in(bytes) {
-                ears.lock().expect("nobody panics while holding it").push(event);
+                ears.lock().expect("no thread panics while holding it").push(event);
             }
             0
         };
@@ -140,8 +145,8 @@ impl WaitProgram {
         })
     }
 
-    /// From now on the process has this role. The threads of a critical one are followed; what they wait for now is what `/proc` says,
-    /// as events.
+    /// From now on the process has this role. The threads of a critical one are followed; their
+    /// present waits come from `/proc`, as events.
     pub fn assign(&self, process: u32, role: WaitRole) -> Result<Vec<WaitEvent>, BpfError> {
         let bits = role.bits();
         let told = |error: libbpf_rs::Error| super::refusal("waits", &error);
@@ -153,7 +158,7 @@ impl WaitProgram {
         for thread in threads::of_process(process).unwrap_or_default() {
             let seen = now::wait_of(process, thread);
             let is_busy = !matches!(seen, Some((kind, _)) if kind.may_be_slept_through());
-            // `struct thread`: nobody is waking it yet.
+            // `struct thread`: no waker yet.
             let words = [u32::from(is_busy), u32::from(seen.is_some()), 0, 0];
             let value: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             // Where an event came first, it knows better.
@@ -168,7 +173,8 @@ impl WaitProgram {
         Ok(events)
     }
 
-    /// What each thread of a critical process does now, by `/proc` alone: after events were lost.
+    /// The present activity of each thread of a critical process, by `/proc` alone: after events
+    /// were lost.
     pub fn look(&self, process: u32, role: WaitRole) -> Vec<WaitEvent> {
         let threads = threads::of_process(process).unwrap_or_default();
         threads.into_iter().map(|thread| event_now(thread, role, now::wait_of(process, thread))).collect()
@@ -190,7 +196,8 @@ impl WaitProgram {
         }
     }
 
-    /// True if this kernel tells of reads from sockets and writes to them, and it was asked to.
+    /// True if this kernel reports reads from sockets and writes to them, and the caller asked for
+    /// it.
     pub fn sees_requests(&self) -> bool {
         self.is_causal && super::has_event("sock_recv_length") && super::has_event("sock_send_length")
     }
@@ -205,25 +212,25 @@ impl WaitProgram {
         Ok(())
     }
 
-    /// What has happened since the last call, in the order in which it did.
+    /// The events since the last call, in their order.
     pub fn take(&self) -> Vec<WaitEvent> {
-        // What cannot be consumed now is there the next time.
+        // A record that cannot be consumed now stays for the next time.
         let _ = self.ring.consume();
-        std::mem::take(&mut *self.heard.lock().expect("nobody panics while holding it"))
+        std::mem::take(&mut *self.heard.lock().expect("no thread panics while holding it"))
     }
 
-    /// Can be read when there is something to take that is worth waking for.
+    /// Readable when there is an event worth waking for.
     pub fn notifier(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring's own descriptor, which lives as long as `self`.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
-    /// Whether it rings as soon as a critical thread goes on.
+    /// With this, it rings as soon as a critical thread goes on.
     pub fn arm(&self, is_armed: bool) {
         self.word(ARMED).store(is_armed.into(), Relaxed);
     }
 
-    /// Does not ring before then only because all critical threads wait.
+    /// If it does not ring before then, all critical threads wait.
     pub fn hold(&self, until: Instant) {
         self.word(NOT_BEFORE).store(until.as_nanos(), Relaxed);
     }
@@ -243,7 +250,7 @@ impl WaitProgram {
         Duration::from_nanos(self.word(all_idle::TIME).load(Relaxed))
     }
 
-    /// How long all CPUs of the domain were idle at once, since it was loaded.
+    /// The time that all CPUs of the domain were idle at once, since it was loaded.
     pub fn all_idle(&self) -> AllIdle {
         AllIdle::read(|number| self.word(number).load(Acquire))
     }

@@ -1,7 +1,7 @@
-//! What a thread waits for that was blocked before anybody watched, by its files in `/proc`.
+//! The wait of a thread that was blocked before the watch began, by its files in `/proc`.
 //!
-//! A socket's other end is not looked for here: it counts as one on this machine, of which more has to be known before anybody stands
-//! still for it, until its next wait.
+//! A socket's other end is not looked up here: until its next wait it counts as one on this
+//! machine, of which more has to be known before any process stands still for it.
 
 use super::WaitKind;
 use super::calls::{ON_DESCRIPTOR, ON_FUTEX, ON_MANY, ON_TIME, class_of};
@@ -10,14 +10,16 @@ use std::fs;
 /// Of `FUTEX_PRIVATE_FLAG`.
 const PRIVATE: u64 = 128;
 
-/// The kind of its wait and the place, as the program in the kernel would have told; `None` if it runs, or has ended.
+/// The kind of its wait and the place, as the program in the kernel would report them; `None` if it
+/// runs, or has ended.
 pub(super) fn wait_of(process: u32, thread: u32) -> Option<(WaitKind, u64)> {
     let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall")).ok()?;
     let link = |descriptor: u64| fs::read_link(format!("/proc/{process}/fd/{descriptor}")).ok();
     wait_in(&text, |descriptor| link(descriptor).is_some_and(|target| target.starts_with("socket:")))
 }
 
-/// `running`, or the number, six arguments and two registers; -1 for a thread that is blocked outside of system calls.
+/// `running`, or the number, six arguments and two registers; -1 for a thread that is blocked
+/// outside of system calls.
 fn wait_in(text: &str, is_socket: impl Fn(u64) -> bool) -> Option<(WaitKind, u64)> {
     let mut words = text.split_ascii_whitespace();
     let number = words.next().filter(|word| *word != "running")?;

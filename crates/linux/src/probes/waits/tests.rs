@@ -14,7 +14,7 @@ fn program(is_causal: bool) -> Option<WaitProgram> {
     crate::probes::unless_lacking(WaitProgram::load(&cpus, is_causal))
 }
 
-/// How many of a thread's sleeps are looked at.
+/// The number of a thread's sleeps that are looked at.
 const SLEEPS: usize = 8;
 
 fn own_number() -> u32 {
@@ -24,11 +24,11 @@ fn own_number() -> u32 {
 /// Events in a failure's message.
 const SHOWN: usize = 64;
 
-/// What was told and not asked for yet.
+/// Events that were read and not asked for yet.
 struct Ears<'a> {
     program: &'a WaitProgram,
     heard: VecDeque<WaitEvent>,
-    /// The last ones that were passed over, for whoever has to find out why something was not told.
+    /// The last ones that were passed over, to find out why an event was not reported.
     passed: VecDeque<WaitEvent>,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Ears<'a> {
         Self { program, heard: VecDeque::new(), passed: VecDeque::new() }
     }
 
-    /// The next event of this thread for which it holds; those before are passed over.
+    /// The next event of this thread that satisfies the condition; those before are passed over.
     fn find<T>(&mut self, thread: u32, what: &str, found: impl Fn(WaitHappened) -> Option<T>) -> T {
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
         loop {
@@ -58,8 +58,8 @@ impl<'a> Ears<'a> {
     }
 }
 
-/// Until it waits for what it is asked, as seen from outside. A wait of any other kind, such as that for a page of its program, is over before it
-/// is asked, and then nobody need wake it.
+/// Waits until it is in the expected wait, as seen from outside. A wait of any other kind, such as
+/// that for a page of its program, is over first, and then no thread need wake it.
 fn wait_for_reading(process: u32) {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !reads_standard_input(process) {
@@ -68,7 +68,8 @@ fn wait_for_reading(process: u32) {
     }
 }
 
-/// The kernel tells a call and its arguments only of a thread that is blocked: the first one is the descriptor.
+/// The kernel shows a call and its arguments only of a blocked thread: the first one is the
+/// descriptor.
 fn reads_standard_input(process: u32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{process}/syscall")).unwrap_or_default();
     let mut words = text.split_ascii_whitespace();
@@ -111,7 +112,8 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         let mut polled = [rustix::event::PollFd::new(&polled_out, rustix::event::PollFlags::IN)];
         rustix::event::poll(&mut polled, None).unwrap();
         listener.accept().unwrap();
-        // Not so many times: a timer that fires before its thread has gone to sleep blocks nobody.
+        // Not this many times: a timer that fires before its thread has gone to sleep blocks no
+        // thread.
         while enough.try_recv() == Err(mpsc::TryRecvError::Empty) {
             thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -127,7 +129,7 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         .filter(|happened| *happened != WaitHappened::Unblocked { by: None })
     {
         Some(happened) => assert_eq!(blocked(happened), Some(WaitKind::Within)),
-        // It ran, or an event came before anybody looked.
+        // It ran, or an event came before the look.
         None => ears.find(thread, "it waits for this thread", on(WaitKind::Within)),
     }
     let me = own_number();
@@ -135,12 +137,13 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
         WaitHappened::Unblocked { by } => Some(by),
         _ => None,
     };
-    // Others may wake it in between, from a page that was not there or a lock; that is no matter of this test.
+    // Others may wake it in between, from a missing page or a lock; that is no matter of this test.
     let by_me = |happened| woken(happened).flatten().filter(|by| by.id == me);
     let woken_by_me = |ears: &mut Ears<'_>, what: &str| {
         assert_eq!(ears.find(thread, what, by_me).role, ROLE, "{what}");
     };
-    // On a busy machine the kernel hands packets to a thread of its own (ksoftirqd), and then nobody is told; never somebody else.
+    // On a busy machine the kernel hands packets to a thread of its own (ksoftirqd), and then no
+    // waker is reported; never a wrong one.
     let mut told = 0;
     let mut by_me_or_nobody = |ears: &mut Ears<'_>, what: &str| {
         if let Some(by) = ears.find(thread, what, woken) {
@@ -165,14 +168,15 @@ fn what_a_thread_waits_for_and_who_wakes_it_is_told() {
     ears.find(thread, "a client", on(WaitKind::Network));
     let _client = TcpStream::connect(near.peer_addr().unwrap()).unwrap();
     by_me_or_nobody(&mut ears, "by connecting");
-    // One that comes during a call of somebody's that can wake others passes for theirs; on a busy machine some do.
+    // A wake-up that comes during another task's call that can wake others passes for that task's;
+    // on a busy machine some do.
     let by_nobody = (0..SLEEPS).filter(|_| {
         ears.find(thread, "a time", on(WaitKind::Within));
         ears.find(thread, "the timer", woken).is_none()
     });
     let by_nobody = by_nobody.count();
     stop.send(()).unwrap();
-    assert!(by_nobody > SLEEPS / 2, "an interrupt is nobody: {by_nobody} of {SLEEPS}");
+    assert!(by_nobody > SLEEPS / 2, "an interrupt is no thread: {by_nobody} of {SLEEPS}");
     assert!(told > 0, "a sender is told, unless the machine is so busy all the time");
     ears.find(thread, "it ends", |happened| (happened == WaitHappened::Ended).then_some(()));
     sleeper.join().unwrap();
@@ -219,7 +223,7 @@ fn children_have_their_parents_role_and_others_are_not_told_of() {
     }
     assert_eq!(ended, BTreeSet::from([parent.id(), child.id]));
     parent.wait().unwrap();
-    // Whoever comes and goes between two looks leaves no room taken.
+    // A thread that comes and goes between two looks leaves no room taken.
     for process in [parent.id(), child.id] {
         assert_eq!(program.roles.lookup(&process.to_ne_bytes(), MapFlags::ANY).unwrap(), None);
     }
@@ -238,7 +242,7 @@ fn a_request_is_followed_to_whom_it_reaches_and_back() {
     let port = listener.local_addr().unwrap().port();
     program.follow_ports(&BTreeSet::from([port])).unwrap();
     let role = WaitRole { group: 2, is_asked: true, ..WaitRole::default() };
-    assert!(program.assign(std::process::id(), role).unwrap().is_empty(), "nobody is critical yet");
+    assert!(program.assign(std::process::id(), role).unwrap().is_empty(), "no thread is critical yet");
     let mut worker = std::process::Command::new("head")
         .args(["-c", "1"])
         .stdin(std::process::Stdio::piped())
@@ -281,7 +285,7 @@ fn what_goes_through_a_pipe_is_followed_though_nobody_was_woken() {
     }
     let (out, into) = rustix::pipe::pipe().unwrap();
     let inode = rustix::fs::fstat(&into).unwrap().st_ino;
-    // Its threads are followed as they are; a marked one is told of in the same way.
+    // Its threads are followed as they are; a marked one is reported in the same way.
     program.assign(std::process::id(), ROLE).unwrap();
     let (me, mut ears) = (own_number(), Ears::of(&program));
     rustix::io::write(&into, &[1]).unwrap();
@@ -306,7 +310,8 @@ fn what_goes_through_a_pipe_is_followed_though_nobody_was_woken() {
     reader.wait().unwrap();
 }
 
-/// The reader never sleeps, so nobody wakes it, and it has each byte before the writer's own call has returned.
+/// The reader never sleeps, so nothing wakes it, and it has each byte before the writer's own call
+/// has returned.
 #[test]
 fn what_is_read_while_the_writer_still_writes_is_followed() {
     let Some(program) = program(true) else { return };
@@ -359,8 +364,9 @@ fn it_rings_when_all_wait_and_once_armed_as_soon_as_one_goes_on() {
         .ends_with_parent()
         .spawn()
         .unwrap();
-    // A process of its own, which blocks on a pipe: that is not to be slept through. Before, it may wait for pages of its program, and it
-    // would never stop for what is there when it comes to read.
+    // A process of its own, which blocks on a pipe: that is not to be slept through. Before, it may
+    // wait for pages of its program, and it would never stop for data that is there when it comes
+    // to read.
     program.assign(child.id(), ROLE).unwrap();
     wait_for_reading(child.id());
     let rings = || {
@@ -378,7 +384,7 @@ fn it_rings_when_all_wait_and_once_armed_as_soon_as_one_goes_on() {
     });
     program.arm(false);
     child.kill().unwrap();
-    assert!(rings(), "nobody is left who works");
+    assert!(rings(), "no critical thread works");
     child.wait().unwrap();
     assert!(program.rings() >= 2);
 }
@@ -405,8 +411,9 @@ fn all_idle_is_counted_as_time_that_is_less_than_what_passed() {
     }
 }
 
-/// All CPUs wake at the same moments, and one of them reads. In an emulator, where a timer takes the CPU away from whoever has it, that is
-/// often between two words of another's count, or on another's way to sleep.
+/// All CPUs wake at the same moments, and one of them reads. In an emulator, where a timer takes
+/// the CPU away from any task, that is often between two words of another's count, or on another's
+/// way to sleep.
 #[test]
 fn all_idle_is_whole_while_others_count_it() {
     // In a thread of its own, for it stays on its CPU.
@@ -437,7 +444,7 @@ fn read_while_others_count() {
         let after = program.all_idle();
         let (slept, passed) = (after.time - before.time, crate::now().since(looked));
         assert!(slept <= passed, "{slept} of {passed}");
-        // What has been counted has its time, too.
+        // Each counted one has its time, too.
         for (bucket, (&count, &time)) in after.lengths.counts.iter().zip(&after.lengths.times).enumerate() {
             let (from, to) = LengthHistogram::bounds(bucket);
             let is_within = time >= from * count && (time < to * count || count == 0 && time.is_zero());

@@ -1,28 +1,30 @@
-//! What the program in the kernel tells: its events, as they lie in the ring (`struct event`).
+//! The events of the program in the kernel, as they lie in the ring (`struct event`).
 
 use crate::probes::Fields;
 use machine::Instant;
 
-/// What a thread that is blocked waits for, as far as the kernel's side can tell. The numbers are those of the program.
+/// The object that a blocked thread waits for, as far as the kernel's side can see. The numbers are
+/// those of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitKind {
-    /// Something else, or nobody can tell: a pipe, a lock between processes, a child.
+    /// Something else, or unknown: a pipe, a lock between processes, a child.
     Other = 0,
-    /// A peer on another machine, or one that may come: `recv`, `accept`, `connect` and the like on such a socket.
+    /// A peer on another machine, or one that may come: `recv`, `accept`, `connect` and the like on
+    /// such a socket.
     Network = 1,
-    /// A disk: what the kernel counts as waiting for input or output (`in_iowait`).
+    /// A disk: the kernel counts it as waiting for input or output (`in_iowait`).
     Disk = 2,
-    /// Several things at once, of which nobody can tell which: `epoll_wait`, `poll`, `select`, `io_uring_enter`.
+    /// One of several unknown things: `epoll_wait`, `poll`, `select`, `io_uring_enter`.
     Many = 3,
     /// A socket whose other end is on this machine.
     Local = 4,
     /// A thread of its own process (a private futex), or a time of its own choosing.
     Within = 5,
-    /// Somebody who types or points: a character device.
+    /// A person at a keyboard or mouse: a character device.
     Input = 6,
 }
 
-/// Whose process a thread is.
+/// The role of a thread's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitRole {
     /// The group, by the number that its watcher gave it; 0: none.
@@ -31,54 +33,49 @@ pub struct WaitRole {
     pub is_critical: bool,
     /// It is of a background group.
     pub is_background: bool,
-    /// Requests come to it, and only what they reach is critical.
+    /// It gets requests, and only threads that these reach are critical.
     pub is_asked: bool,
 }
 
 /// A thread and its role at the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTask {
-    /// Its number.
     pub id: u32,
     /// Its process's role.
     pub role: WaitRole,
 }
 
-/// What happened to a critical thread.
+/// An event of a critical thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitHappened {
     /// It stopped.
     Blocked {
-        /// To wait for this.
+        /// The object that it waits for.
         on: WaitKind,
-        /// Which of its kind.
+        /// The place among its kind.
         place: u64,
     },
     /// It goes on.
     Unblocked {
-        /// Who has woken it, if it was a thread and not an interrupt.
+        /// Its waker, if that was a thread and not an interrupt.
         by: Option<WaitTask>,
     },
     /// A thread that a request has reached woke this one, so it has reached this one too.
     Marked {
-        /// Who woke it.
+        /// The waker.
         by: WaitTask,
     },
-    /// It made another.
     Forked {
-        /// That one.
         child: WaitTask,
     },
     /// It has ended.
     Ended,
     /// It wrote into a pipe, or a connection within this machine.
     Sent {
-        /// Which.
         channel: WaitChannel,
     },
     /// It read from one.
     Received {
-        /// Which.
         channel: WaitChannel,
     },
     /// A request came to it.
@@ -95,7 +92,7 @@ pub enum WaitHappened {
     },
 }
 
-/// What one thread writes into and another reads from.
+/// A channel that one thread writes into and another reads from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitChannel {
     /// By its inode.
@@ -107,11 +104,8 @@ pub enum WaitChannel {
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitEvent {
-    /// When.
     pub at: Instant,
-    /// Whose.
     pub task: WaitTask,
-    /// What.
     pub happened: WaitHappened,
 }
 
@@ -122,7 +116,8 @@ const ASKED: u32 = 1 << 29;
 const OF_PIPE: u64 = 1 << 62;
 
 impl WaitKind {
-    /// The kernel's side takes it for one during which others may stand still; whoever decides may know better.
+    /// The kernel's side counts it as a wait during which others may stand still; the policy may
+    /// decide otherwise.
     pub fn may_be_slept_through(self) -> bool {
         self != Self::Other
     }
@@ -172,7 +167,7 @@ fn channel_in(place: u64) -> WaitChannel {
 }
 
 impl WaitRole {
-    /// As the program in the kernel has it.
+    /// The form of the program in the kernel.
     pub(super) fn bits(self) -> u32 {
         let kinds = [(self.is_critical, CRITICAL), (self.is_background, BACKGROUND), (self.is_asked, ASKED)];
         kinds.iter().filter(|(is, _)| *is).fold(self.group, |bits, (_, bit)| bits | bit)

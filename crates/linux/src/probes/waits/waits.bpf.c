@@ -1,7 +1,8 @@
-/* Who is critical, what each such thread waits for and who ends its wait; and when all CPUs of a domain are idle together.
+/* The critical threads, the object that each waits for and the task that ends its wait; and when
+ * all CPUs of a domain are idle together.
  *
- *   sched_switch    a critical thread stops: for what?  --> BLOCK      (its system call, and what its descriptor is)
- *   sched_waking    it is being woken: by whom?                        (the caller's role, if its system call can wake anybody)
+ *   sched_switch    a critical thread stops            --> BLOCK      (its system call, and its descriptor's kind)
+ *   sched_waking    it is being woken                               (the caller's role, if its system call can wake)
  *   sched_wakeup    it goes on                          --> UNBLOCK
  *   fork, exit      threads come and go                 --> FORK, EXIT
  *   sockets         a request comes, its answer goes    --> TRIGGER, RESPONSE, RECEIVE         (causal only)
@@ -10,11 +11,13 @@
  *                                                             |
  *                                                       ring, which wakes its reader only where that matters
  *
- * The reader decides; `desk.busy`, the number of critical threads that do not wait for something that may be slept through, only tells
- * when it is worth waking it: when all of them wait, and, while something is frozen, as soon as one does not.
+ * The reader decides. `desk.busy`, the number of critical threads that do not wait for an object
+ * that may be slept through, only shows when it is worth waking it: when all of them wait, and,
+ * while any process is frozen, as soon as one does not.
  *
- * Marked beside those of the critical groups, where causes are followed: threads that a request has reached, by a wake-up or a fork
- * of a marked one. User space unmarks them when the request is over. */
+ * Marked beside those of the critical groups, where causes are followed: threads that a request has
+ * reached, by a wake-up or a fork of a marked one. User space unmarks them when the request is
+ * over. */
 #include "../include/vmlinux.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -32,7 +35,7 @@
 #define DEAD 0x80            /* TASK_DEAD, in prev_state */
 #define PF_EXITING 0x4
 #define PF_KTHREAD 0x200000
-#define FORMAT 0xF000        /* S_IFMT and what it may be */
+#define FORMAT 0xF000        /* S_IFMT and its values */
 #define SOCKET 0xC000
 #define CHARACTERS 0x2000
 #define PIPE 0x1000
@@ -51,7 +54,7 @@
 enum kind { BLOCK = 1, UNBLOCK, MARKED, FORK, EXIT, SEND, RECEIVE, TRIGGER, RESPONSE };
 enum wait { OTHER, NETWORK, DISK, MANY, LOCAL, WITHIN, INPUT };
 
-/* What a system call waits for, by number: in the table `calls`. */
+/* The object that a system call waits for, by number: in the table `calls`. */
 #define CALL_KIND 0xF
 #define ON_DESCRIPTOR 1
 #define ON_MANY 2
@@ -65,7 +68,7 @@ enum wait { OTHER, NETWORK, DISK, MANY, LOCAL, WITHIN, INPUT };
 
 struct config {
     __u32 watcher; /* the process that looks */
-    __u32 causal;  /* follow what a request causes */
+    __u32 causal;  /* follow a request's effects */
     __u64 domain[16];
 };
 
@@ -99,7 +102,7 @@ struct desk {
     __u64 idle;       /* ns in which all were */
     __u64 idles;      /* so many times */
     __u64 rings;
-    __u64 pipes;      /* somebody critical has written into one, ever */
+    __u64 pipes;      /* a critical thread has ever written into one */
     struct lengths lengths; /* of those times */
 };
 
@@ -198,7 +201,8 @@ static __always_inline void tell(struct desk *desk, struct event *about, bool is
     bpf_ringbuf_submit(told, flags);
 }
 
-/* The number of the system call in which a task is, and its first two arguments; -1 if it is in none. */
+/* The number of the system call in which a task is, and its first two arguments; -1 if it is in
+ * none. */
 struct call {
     long number;
     unsigned long first, second;
@@ -290,7 +294,7 @@ static __always_inline struct file *file_of(struct task_struct *task, unsigned l
     return file;
 }
 
-/* What a task that stops now waits for. `place` tells apart waits of one kind. */
+/* The object that a stopping task waits for. `place` tells apart waits of one kind. */
 static __always_inline enum wait wait_of(struct task_struct *task, __u64 *place)
 {
     struct call call;
@@ -329,7 +333,7 @@ static __always_inline struct thread *track(struct desk *desk, __u32 id)
     struct thread fresh = { .busy = 1 };
 
     if (bpf_map_update_elem(&threads, &id, &fresh, BPF_NOEXIST)) {
-        /* Full, or made by somebody else just now. */
+        /* Full, or just made by another CPU. */
         struct thread *known = bpf_map_lookup_elem(&threads, &id);
 
         if (!known)
@@ -371,15 +375,17 @@ static __always_inline void goes_on(struct desk *desk, struct thread *thread, st
     tell(desk, &event, desk->armed);
 }
 
-/* One that is no interrupt that happened to come while something else ran: its system call can wake others. An interrupt that comes during
- * such a call passes for its caller: what tells them apart, the count of preemption, is a variable that not every kernel shows. */
+/* One that is no interrupt that happened to come while something else ran: its system call can wake
+ * others. An interrupt that comes during such a call passes for its caller: the difference,
+ * the count of preemption, is a variable that not every kernel shows. */
 static __always_inline bool wakes(struct task_struct *current)
 {
     return current->pid && class_of(call_of(current).number) & CAN_WAKE;
 }
 
-/* A CPU may be held up between any two of these lines, on a virtual machine for milliseconds. So each says when it went idle before it
- * counts as idle: whoever then finds all of them idle has the moment of the last one, and none counts time in which somebody worked. */
+/* A CPU may be held up between any two of these lines, on a virtual machine for milliseconds. So
+ * each reports when it went idle before it counts as idle: the CPU that then finds all of them idle
+ * has the moment of the last one, and none counts time in which another worked. */
 static __always_inline void count_idle(struct desk *desk, bool is_idle)
 {
     __u32 cpu = bpf_get_smp_processor_id();
@@ -398,11 +404,11 @@ static __always_inline void count_idle(struct desk *desk, bool is_idle)
     if (__sync_fetch_and_add(&desk->awake, 1) != 0)
         return;
     since = *(volatile __u64 *)&desk->since;
-    /* Later: somebody has begun to work and gone idle again in between. */
+    /* Later: a CPU has begun to work and gone idle again in between. */
     if (since > now)
         return;
-    /* One CPU at a time comes here: to be the next, it would have to go idle first. `all_idle.rs` tells a state between these lines
-     * from a whole one. */
+    /* One CPU at a time comes here: to be the next, it would have to go idle first. `all_idle.rs`
+     * tells a state between these lines from a whole one. */
     desk->idle += now - since;
     desk->idles += 1;
     length_record(&desk->lengths, now - since);
@@ -448,7 +454,8 @@ int BPF_PROG(waking, struct task_struct *task)
         thread->waker_process = current->tgid;
         return 0;
     }
-    if (!config.causal || task->flags & PF_KTHREAD || task->tgid == config.watcher || !bpf_map_lookup_elem(&threads, &by) ||
+    if (!config.causal || task->flags & PF_KTHREAD || task->tgid == config.watcher ||
+        !bpf_map_lookup_elem(&threads, &by) ||
         !wakes(current) || !track(desk, id))
         return 0;
     event = (struct event){ .kind = MARKED, .task = id, .group = role_of(task->tgid), .other = by,
@@ -506,7 +513,7 @@ int BPF_PROG(ended, struct task_struct *task)
         return 0;
     thread = bpf_map_lookup_elem(&threads, &id);
     event.group = role_of(process);
-    /* The last of its process: nobody looks for those that came and went between two looks. */
+    /* The last of its process: no look sees those that came and went between two looks. */
     if (event.group && !BPF_CORE_READ(task, signal, live.counter))
         bpf_map_delete_elem(&roles, &process);
     if (!thread)
@@ -564,7 +571,8 @@ int BPF_PROG(received, struct sock *sk, int length, int flags)
     event.group = role_of(current->tgid);
     event.at = bpf_ktime_get_ns();
     if (event.group & (CRITICAL | ASKED) && is_asked_here(sk)) {
-        /* Also of one that is known: more of it may be read by another thread, and an answer may not have been seen. */
+        /* Also of a known one: another thread may read more of it, and an answer may not have been
+         * seen. */
         bpf_map_update_elem(&requests, &request, &port, BPF_ANY);
         track(desk, event.task);
         event.kind = TRIGGER;
@@ -584,8 +592,9 @@ int BPF_PROG(received, struct sock *sk, int length, int flags)
     return 0;
 }
 
-/* A task writes into a channel. Told before the first byte is in it: on another CPU a reader has it, and is back in user space, before the
- * writer's own call returns. A write that fails leaves a mark that nobody takes away, and so nobody stands still until the request is over. */
+/* A task writes into a channel. Reported before the first byte is in it: on another CPU a reader
+ * has it, and is back in user space, before the writer's own call returns. A write that fails
+ * leaves a mark that stays, and so no process stands still until the request is over. */
 static __always_inline void sends(struct desk *desk, struct event *event, __u64 channel)
 {
     __u32 one = 1;
@@ -621,7 +630,7 @@ int BPF_PROG(sent, struct sock *sk, int length, int flags)
         tell(desk, &event, desk->armed);
         return 0;
     }
-    /* What was written by one of the calls below has been told; `sendfile` and io_uring have not. */
+    /* Writes by one of the calls below have been reported; `sendfile` and io_uring have not. */
     if (is_write(call_of(current)) || (!bpf_map_lookup_elem(&threads, &event.task) && !(event.group & BACKGROUND)))
         return 0;
     channel = channel_of(sk);
@@ -663,7 +672,7 @@ int BPF_PROG(entered, void *regs, long number)
         socket = BPF_CORE_READ(file, private_data);
         sk = BPF_CORE_READ(socket, sk);
         channel = (__u64)sk;
-        /* An answer is told of when it is on its way. */
+        /* An answer is reported when it is on its way. */
         if (!sk || bpf_map_lookup_elem(&requests, &channel))
             return 0;
         channel = channel_of(sk);
@@ -673,7 +682,7 @@ int BPF_PROG(entered, void *regs, long number)
     return 0;
 }
 
-/* A call has returned: what it has read from a pipe. Pipes have no events of their own. */
+/* A call has returned: its reads from a pipe. Pipes have no events of their own. */
 SEC("?tp_btf/sys_exit")
 int BPF_PROG(returned, void *regs, long result)
 {
