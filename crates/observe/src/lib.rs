@@ -1,4 +1,4 @@
-//! What a machine can do, and how a service really sleeps on it.
+//! The abilities of a machine, and the real sleep of a service on it.
 //!
 //! The IISWC 2014 study (the "Tradeoffs" paper) characterised fifteen services by their idle and
 //! active periods, and could say from them which would gain or suffer from deeper sleep. This crate
@@ -6,8 +6,8 @@
 //! probes that are asked for, which `linux` journals and puts back).
 //!
 //! ```text
-//!   host (kernel files, BPF, perf) ---> sleep: periods by length, state, waker ---> verdict: what sleep costs here, what
-//!   a recording (perf script, ...) --->                                                      to try first, and why
+//!   linux (files, BPF, perf) -----> sleep: periods by length,   --> verdict: the cost of sleep here,
+//!   a recording (perf script) ---->        state, waker                      the first thing to try
 //! ```
 //!
 //! Invariants:

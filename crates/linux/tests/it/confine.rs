@@ -1,7 +1,8 @@
-//! A real service with several threads on this machine's own kernel: kept on its CPUs, and given back what it had,
-//! whoever dies when.
+//! A real service with several threads on this machine's own kernel: kept on its CPUs, and given
+//! its own back, after a death at any step too.
 //!
-//! It takes two CPUs. By affinity it runs everywhere; by cpusets where this user may make one, and says so otherwise.
+//! It takes two CPUs. By affinity it runs everywhere; by cpusets where this user may make one, and
+//! says so otherwise.
 
 use crate::service::{Running, machine, mask, masks};
 use linux::{ConfineActuator, ConfineError, ConfineOptions, Confiner, Root, Step, allowed_cpus, restore};
@@ -14,7 +15,7 @@ use std::process::{Command, Stdio};
 const CHILD_ROOT: &str = "ROOST_TEST_CONFINE_ROOT";
 const CHILD_PLAN: &str = "ROOST_TEST_CONFINE_PLAN";
 
-/// Two CPUs that this process may use, or a line that says why not.
+/// Two CPUs that this process may use, or a line with the reason that there are none.
 fn two_cpus() -> Option<(u16, u16)> {
     let allowed = allowed_cpus().unwrap();
     let mut cpus = allowed.0.iter().map(|cpu| cpu.0);
@@ -87,7 +88,7 @@ fn every_thread_is_kept_there_and_gets_its_own_back() {
         assert_ne!(masks[&free], first.to_string(), "{actuator}");
         confiner.confine(&one(first)).unwrap();
         assert!(service.masks().values().all(|mask| *mask == first.to_string()), "{actuator}");
-        assert_eq!(confiner.check().unwrap(), Default::default(), "{actuator}: nobody else did anything");
+        assert_eq!(confiner.check().unwrap(), Default::default(), "{actuator}: nothing else changed");
         let lines = confiner.release();
         assert!(!lines.is_empty() && lines.iter().all(|line| !line.contains("not put back")), "{lines:?}");
         assert_eq!(state(&service), before, "{actuator}: {lines:?}");
@@ -116,7 +117,7 @@ fn who_is_born_under_it_gets_what_its_parent_had() {
         assert!(confiner.processes().any(|process| process == child), "{actuator}");
         confiner.confine(&one(first)).unwrap();
         assert_eq!((mask(seen), mask(child)), (first.to_string(), first.to_string()), "{actuator}");
-        // Nobody looks again before the end.
+        // No check comes before the end.
         let (unseen, unseen_child) = (service.thread(None), service.child());
         let lines = confiner.release();
         for thread in [seen, child, unseen, unseen_child, service.taker] {
@@ -162,7 +163,7 @@ fn somebody_elses_change_is_reported_and_stays() {
     let lines = confiner.release();
     assert_eq!((mask(taker), mask(other)), (first.to_string(), both.clone()));
     assert!(lines.iter().any(|line| line.contains("left alone")), "{lines:?}");
-    // Put in force again over their change, it is their change that comes back.
+    // Put in force again over their change, their change comes back.
     confiner.confine(&one(second)).unwrap();
     service.here(first);
     assert_eq!(confiner.reassert().unwrap().changed, 1);
@@ -209,7 +210,7 @@ fn a_process_that_somebody_moves_out_is_found_among_many() {
         }
     }
     let lines = confiner.release();
-    assert_eq!(kept(), 0, "nobody is looked after any more");
+    assert_eq!(kept(), 0, "no process is kept any more");
     for child in children {
         assert_eq!(fs::read_to_string(format!("/proc/{child}/cgroup")).unwrap(), before, "{lines:?}");
     }
@@ -264,12 +265,13 @@ fn what_cannot_be_is_refused_with_its_reason() {
     let error = open(&root, &service, ConfineActuator::Affinity).unwrap_err();
     let me = format!("test (process {})", std::process::id());
     assert!(matches!(&error, ConfineError::Held { holder, .. } if *holder == me), "{error}");
-    assert_eq!(mask(service.taker), second.to_string(), "and it disturbed nobody");
+    assert_eq!(mask(service.taker), second.to_string(), "and it disturbed no holder");
     let gone = linux::service::Service { processes: [u32::MAX].into(), ..Default::default() };
     let error = Confiner::open(&root, &gone, ConfineOptions::new("test")).unwrap_err();
     assert!(matches!(error, ConfineError::NoProcess { .. }), "{error}");
     for actuator in [ConfineActuator::Systemd, ConfineActuator::CpusetV2] {
-        // The root cgroup, the wrong version, no systemd: whatever it is here, it is said and nothing is left behind.
+        // The root cgroup, the wrong version, no systemd: the reason is reported and nothing is
+        // left behind.
         let other = Running::start();
         let (_folder, root) = machine();
         let error = open(&root, &other, actuator).unwrap_err();
@@ -322,7 +324,7 @@ fn moving_four_threads_is_quick() {
             times[198],
             begun.elapsed()
         );
-        // On a machine that does other things too; the figure is printed, this only catches a wrong order.
+        // The machine does other work too; the figure is printed, this only catches a wrong order.
         assert!(times[100] < std::time::Duration::from_millis(5), "{actuator}: {:?}", times[100]);
     }
 }
@@ -455,7 +457,7 @@ fn after_a_kill_somebody_elses_change_is_left_alone() {
     let both = mask(other);
     assert!(dies_at(folder.path(), &service, ConfineActuator::Affinity, (first, second), None));
     let taker = service.here(first);
-    // The next one to confine it puts the dead one's changes back before it looks what was there.
+    // The next one to confine it puts the dead one's changes back before its first reading.
     let mut confiner = open(&root, &service, ConfineActuator::Affinity).unwrap();
     let notices = confiner.drain_notices();
     assert!(notices.iter().any(|notice| notice.contains("left alone")), "{notices:?}");
@@ -473,7 +475,8 @@ fn a_thread_that_bears_the_number_of_a_dead_one_is_left_alone() {
     let journal = fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().path());
     let journal =
         journal.into_iter().find(|path| path.extension().is_some_and(|end| end == "journal")).unwrap();
-    // The dead one's journal, and another process in the place of the service: all numbers, but none of the times.
+    // The dead one's journal, and another process in the place of the service: all numbers, but
+    // none of the times.
     drop(service);
     service = Running::start();
     let before = service.here(second);

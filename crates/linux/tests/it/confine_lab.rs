@@ -1,5 +1,6 @@
-//! A service in a cgroup of version 2 of its own, on the lab's machine of eight CPUs (`lab/run confine`): its cpuset
-//! shrinks and grows, and everything comes back, the controllers in the cgroups above included.
+//! A service in a cgroup of version 2 of its own, on the lab's machine of eight CPUs
+//! (`lab/run confine`): its cpuset shrinks and grows, and everything comes back, the controllers in
+//! the cgroups above included.
 
 use crate::confine::dies_at;
 use crate::service::{Running, machine, mask};
@@ -28,7 +29,7 @@ impl Shop {
         fs::write(self.folder.join("cgroup.procs"), process.to_string()).unwrap();
     }
 
-    /// What must be the same before and after: which controllers are enabled, which CPUs are set.
+    /// The state to compare before and after: enabled controllers, and CPUs.
     fn state(&self) -> Vec<Option<String>> {
         let files = [
             Path::new(CGROUPS).join("cgroup.subtree_control"),
@@ -46,7 +47,7 @@ impl Shop {
 
 impl Drop for Shop {
     fn drop(&mut self) {
-        // Whoever was in it is dead, but perhaps not quite gone.
+        // Its members are dead, but perhaps not quite gone.
         for folder in [&self.folder, &self.slice] {
             for _ in 0..1000 {
                 if fs::remove_dir(folder).is_ok() {
@@ -66,7 +67,7 @@ fn v2() -> ConfineOptions {
     ConfineOptions { actuator: Some(ConfineActuator::CpusetV2), ..ConfineOptions::new("lab") }
 }
 
-/// Kernels since 6.2 remember which CPUs a thread chose.
+/// Kernels since 6.2 remember a thread's own CPUs.
 fn remembers() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
@@ -255,7 +256,8 @@ fn a_kill_between_any_two_steps_is_undone_in_version_2() {
     let before = (shop.state(), service.masks());
     let mut changed = 0;
     for step in 1.. {
-        // Each step starts a process, which takes seconds on a busy host: who watches the lab sees that it goes on.
+        // Each step starts a process, which takes seconds on a busy host: the output shows that the
+        // lab goes on.
         println!("step {step}");
         let (folder, root) = machine();
         let survived = dies_at(folder.path(), &service, ConfineActuator::CpusetV2, (2, 5), Some(step));

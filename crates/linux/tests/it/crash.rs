@@ -1,7 +1,8 @@
-//! A process that dies by SIGKILL at any point of a change leaves nothing that `restore` cannot put back.
+//! A process that dies by SIGKILL at any point of a change leaves nothing that `restore` cannot put
+//! back.
 //!
-//! The test runs itself again as a child (`victim`), which changes limits below a folder and kills itself at the
-//! step it was told. The parent then looks at the folder, restores, and looks again.
+//! The test runs itself again as a child (`victim`), which changes limits below a folder and kills
+//! itself at the given step. The parent then looks at the folder, restores, and looks again.
 
 use crate::tree::{disabled, qos, server, write};
 use linux::{IdleActuator, IdleControl, IdleOptions, Root, Step, restore};
@@ -13,11 +14,11 @@ const HALT: IdleLimit = IdleLimit::ExitLatency(Duration::from_micros(2));
 const CHILD_ROOT: &str = "ROOST_TEST_CHILD_ROOT";
 const CHILD_PLAN: &str = "ROOST_TEST_CHILD_PLAN";
 
-/// How the child is to die.
+/// The way in which the child dies.
 #[derive(Clone, Copy)]
 pub struct Plan {
     pub actuator: IdleActuator,
-    /// Which step, counted from 1 over all changes, is its last; none: it stays until it is killed.
+    /// Its last step, counted from 1 over all changes; none: it stays until it is killed.
     pub dies_at: Option<usize>,
 }
 
@@ -124,7 +125,8 @@ fn a_kill_between_any_two_steps_is_undone() {
             }
             step += 1;
         }
-        // Three steps to each of at least five changes, and most of the deaths really left something behind.
+        // Three steps to each of at least five changes, and most of the deaths really left
+        // something behind.
         assert!(step > 15 && changed > 10, "{actuator:?}: {step} steps, {changed} left the machine changed");
     }
 }
@@ -152,12 +154,13 @@ fn a_living_run_is_not_restored_and_not_robbed() {
     assert_eq!(qos(folder.path(), 2), "2");
     let error = IdleControl::open(&root, &"3-5".parse().unwrap(), IdleOptions::new("second")).unwrap_err();
     assert!(error.to_string().contains(&format!("victim (process {})", child.id())), "{error}");
-    // CPUs that it does not hold are free, and whoever takes them does not disturb it.
+    // CPUs that it does not hold are free, and a process that takes them does not disturb it.
     drop(IdleControl::open(&root, &"4-5".parse().unwrap(), IdleOptions::new("third")).unwrap());
     assert_eq!(qos(folder.path(), 2), "2");
     child.kill().unwrap();
     child.wait().unwrap();
-    // The kernel has let go of the dead one's lock, and the next holder does not take its limits for the machine's.
+    // The kernel has let go of the dead one's lock, and the next holder does not take its limits
+    // for the machine's.
     let mut control = IdleControl::open(&root, &"2-3".parse().unwrap(), IdleOptions::new("second")).unwrap();
     let notices = control.drain_notices();
     assert!(notices.iter().any(|notice| notice.contains("put back from `2` to `0`")), "{notices:?}");

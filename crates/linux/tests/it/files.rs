@@ -1,4 +1,4 @@
-//! Every file below some folders: what must be the same before and after.
+//! Every file below some folders, to compare before and after.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,8 @@
-//! Groups that stand still and go on, on this machine's own kernel: by each way of freezing that it has, whoever dies when.
+//! Groups that stand still and go on, on this machine's own kernel: by each way of freezing that it
+//! has, with a death at any step.
 //!
-//! It takes root and a cgroup tree with a freezer; by signals it runs everywhere. What is missing is said.
+//! It takes root and a cgroup tree with a freezer; by signals it runs everywhere. A missing part is
+//! reported.
 
 use crate::service::machine;
 use linux::freezer::{Freezer, FreezerError, FreezerOptions, FreezerWay, Frozen, survey};
@@ -14,7 +16,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const CHILD_ROOT: &str = "ROOST_TEST_FREEZER_ROOT";
 const CHILD_PLAN: &str = "ROOST_TEST_FREEZER_PLAN";
 
-/// Processes to be frozen, in a cgroup of their own or in none. They end, and the cgroup goes, with this.
+/// Processes to be frozen, in a cgroup of their own or in none. They end, and the cgroup goes, with
+/// this.
 struct Group {
     way: FreezerWay,
     folder: Option<PathBuf>,
@@ -94,7 +97,7 @@ impl Group {
         self.members[0].id()
     }
 
-    /// As a person would name it.
+    /// The name that a user would give.
     fn unit(&self) -> String {
         match &self.folder {
             Some(folder) => folder.display().to_string(),
@@ -119,7 +122,7 @@ impl Group {
         }
     }
 
-    /// What it is told by its own file or, without one, whether its first member is stopped.
+    /// The state by its own file or, without one, by a stop of its first member.
     fn is_frozen(&self) -> bool {
         match (&self.folder, self.way) {
             (Some(folder), FreezerWay::V2) => read(&folder.join("cgroup.freeze")) == "1",
@@ -128,7 +131,7 @@ impl Group {
         }
     }
 
-    /// Somebody else does this.
+    /// Another program does this.
     fn set_frozen(&self, frozen: bool) {
         match (&self.folder, self.way) {
             (Some(folder), FreezerWay::V2) => {
@@ -166,7 +169,7 @@ impl Drop for Group {
     }
 }
 
-/// Whoever was in it is dead, but perhaps not quite gone.
+/// Its members are dead, but perhaps not quite gone.
 fn remove(folder: &Path) {
     for _ in 0..5_000 {
         match fs::remove_dir(folder) {
@@ -204,7 +207,7 @@ fn signal(process: u32, stop: bool) {
     rustix::process::kill_process(process, if stop { Signal::STOP } else { Signal::CONT }).unwrap();
 }
 
-/// What is waited for comes soon, or the test fails.
+/// The expected state comes soon, or the test fails.
 fn until(what: &str, holds: impl Fn() -> bool) {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !holds() {
@@ -259,7 +262,7 @@ fn who_is_frozen_by_somebody_else_is_left_alone() {
         assert!(group.is_frozen(), "{way}: theirs stays");
         group.set_frozen(false);
         assert_eq!(freezer.freeze(0).unwrap(), Frozen::Told, "{way}: and is ours again when they let go");
-        // Somebody thaws what we froze: then that is how it stays.
+        // Another program thaws our group: then it stays thawed.
         until("it stands still", || freezer.stands(0));
         group.set_frozen(false);
         assert_eq!(freezer.freeze(0).unwrap(), Frozen::Told, "{way}");
@@ -292,7 +295,7 @@ fn who_is_frozen_from_above_is_left_alone_and_who_is_frozen_below_stays_so() {
         assert_eq!(freezer.freeze(0).unwrap(), Frozen::Foreign, "{way}");
         drop(freezer);
         outer.set_frozen(false);
-        // Below: the outer one freezes all, and gives back what was.
+        // Below: the outer one freezes all, and gives the earlier state back.
         until("it goes on", || !group.is_frozen());
         group.set_frozen(true);
         let mut freezer = outer.open(&root).unwrap();
@@ -300,7 +303,7 @@ fn who_is_frozen_from_above_is_left_alone_and_who_is_frozen_below_stays_so() {
         until("all stand", || freezer.stands(0));
         freezer.thaw(0).unwrap();
         until("the outer goes on", || !outer.is_frozen());
-        assert!(group.is_frozen(), "{way}: somebody else froze it");
+        assert!(group.is_frozen(), "{way}: another program froze it");
         group.set_frozen(false);
         // Both at once, by two holders.
         let mut inner_freezer = group.open(&root).unwrap();
@@ -356,13 +359,14 @@ fn a_group_that_forks_all_the_time_stands_still_as_a_whole() {
             assert_eq!(freezer.freeze(0).unwrap(), Frozen::Told, "{way}");
             let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
             while !freezer.stands(0) {
-                // Who was born before its parent took up its stop is stopped by the next call.
+                // A process that was born before its parent took up its stop is stopped by the next
+                // call.
                 assert_eq!(freezer.freeze(0).unwrap(), Frozen::Told, "{way}");
                 let family: Vec<_> = freezer.processes(0).into_iter().map(|one| (one, state(one))).collect();
                 assert!(std::time::Instant::now() < patience, "all stand by {way}: {family:?}");
             }
             if way == FreezerWay::Signal {
-                // Nobody was born behind its back.
+                // No process was born unseen.
                 let family = freezer.processes(0);
                 assert!(family.iter().all(|&one| matches!(state(one), 'T' | 'Z' | '-')), "{family:?}");
             }
@@ -461,7 +465,7 @@ fn the_second_holder_of_a_group_learns_who_is_the_first() {
         let error = group.open(&root).unwrap_err();
         let me = format!("test (process {})", std::process::id());
         assert!(matches!(&error, FreezerError::Held { holder, .. } if *holder == me), "{error}");
-        assert!(first.is_told(0) && group.is_frozen(), "{way}: and it disturbed nobody");
+        assert!(first.is_told(0) && group.is_frozen(), "{way}: and it disturbed no holder");
         drop(first);
         drop(group.open(&root).unwrap());
         assert!(is_clean(&root), "{way}");
@@ -567,7 +571,8 @@ fn after_a_kill_somebody_elses_thaw_is_no_reason_to_do_anything() {
         assert!(String::from_utf8_lossy(&output.stdout).contains("it is frozen"), "{output:?}");
         until("it is", || group.is_frozen());
         group.set_frozen(false);
-        // The next one to open it puts the dead one's changes back first, of which there are none now.
+        // The next one to open it puts the dead one's changes back first, of which there are none
+        // now.
         drop(group.open(&root).unwrap());
         assert!(!group.is_frozen() && is_clean(&root), "{way}");
     }

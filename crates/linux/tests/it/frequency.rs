@@ -1,7 +1,8 @@
-//! A process that holds clocks and dies by SIGKILL at any point of a change leaves nothing that `restore` cannot put back.
+//! A process that holds frequencies and dies by SIGKILL at any point of a change leaves nothing
+//! that `restore` cannot put back.
 //!
-//! As in `crash`: the test runs itself again as a child, which changes clocks below a folder and kills itself at the step it
-//! was told.
+//! As in `crash`: the test runs itself again as a child, which changes frequencies below a folder
+//! and kills itself at the given step.
 
 use crate::files;
 use crate::tree::{server, write};
@@ -46,7 +47,8 @@ fn victim() {
     };
     let mut control = FrequencyControl::open(&Root::at(root), &"2-3".parse().unwrap(), options).unwrap();
     let ghz = |tenths: u64| Kilohertz(tenths * 100_000);
-    // Every kind of change there is: caps and, where it has them, speeds, up and down, withdrawn and not.
+    // Every kind of change there is: caps and, where it has them, speeds, up and down, withdrawn
+    // and not.
     let exactly = match actuator {
         Some(FrequencyActuator::Preference | FrequencyActuator::PowerCap) => FrequencyLimit::AtMost,
         _ => FrequencyLimit::Exactly,
@@ -65,7 +67,8 @@ fn victim() {
     std::thread::sleep(std::time::Duration::from_secs(600));
 }
 
-/// Runs a child to the given step of all its changes; false if it has fewer, and is killed after the last.
+/// Runs a child to the given step of all its changes; false if it has fewer, and is killed after
+/// the last.
 pub fn dies_at(root: &Path, may_replace_governor: bool, step: usize) -> bool {
     dies_by(root, &may_replace_governor.to_string(), step)
 }
@@ -90,7 +93,7 @@ fn dies_by(root: &Path, means: &str, step: usize) -> bool {
     !survived
 }
 
-/// Eight CPUs with a clock each.
+/// Eight CPUs with a frequency each.
 fn clocks(governor: &str, speed: &str) -> TempDir {
     let folder = server();
     for cpu in 0..8 {
@@ -131,8 +134,9 @@ fn all(root: &Path) -> Vec<String> {
     (0..8).flat_map(|cpu| files.map(|file| format!("{cpu} {file} {}", read(cpu, file)))).collect()
 }
 
-/// Kills at each step in turn on a fresh machine, as long as `dies` says that it died there, and looks whether all is `seen` as
-/// before. More steps than `least.0`, and deaths that left something behind than `least.1`, or it was no trial.
+/// Kills at each step in turn on a fresh machine, as long as `dies` says that it died there, and
+/// checks that all is `seen` as before. A trial needs more steps than `least.0`, and more deaths
+/// with remains than `least.1`.
 fn every_kill_is_undone<T: PartialEq + std::fmt::Debug>(
     what: &str,
     least: (usize, usize),
@@ -186,7 +190,8 @@ fn after_a_kill_somebody_elses_change_is_left_alone() {
     assert_eq!(fs::read_to_string(folder.path().join(file)).unwrap(), "1200000\n");
 }
 
-/// CPUs 2 and 3 as both threads of a core, which is a socket: with a preference, a register each, and a power limit.
+/// CPUs 2 and 3 as both threads of a core, which is a socket: with a preference, a register each,
+/// and a power limit.
 fn knobs() -> TempDir {
     let folder = clocks("powersave", "<unsupported>");
     let root = folder.path();
@@ -227,7 +232,8 @@ fn a_kill_is_undone_whatever_the_means() {
 
 #[test]
 fn after_a_kill_somebody_elses_change_survives_whatever_the_means() {
-    // CPU 3's clock is so near the fastest that its preference stays; a socket has a switch beside its limit.
+    // CPU 3's frequency is so near the fastest that its preference stays; a socket has a switch
+    // beside its limit.
     for (means, others, file, theirs) in [
         (
             "epp",

@@ -1,7 +1,9 @@
-//! Clocks on a real kernel with six frequencies for each of eight CPUs, which `lab/run frequency` boots in an emulator.
+//! Frequencies on a real kernel with six of them for each of eight CPUs, which `lab/run frequency`
+//! boots in an emulator.
 //!
-//! A frequency is a byte in an I/O port there, one port for each CPU, so what a port reads is what Linux commanded, whatever
-//! its own files say: `scaling_cur_freq` is cached on this machine. Nothing here depends on how fast the emulator is.
+//! A frequency is a byte in an I/O port there, one port for each CPU. So a port shows Linux's
+//! command, even if its own files differ: `scaling_cur_freq` is cached on this machine. Nothing
+//! here depends on the emulator's speed.
 
 use crate::frequency;
 use crate::lab_ports::commanded;
@@ -48,8 +50,8 @@ fn files() -> Vec<String> {
     (0..8).flat_map(|cpu| files.map(|file| format!("cpu{cpu} {file} {}", read(cpu, file)))).collect()
 }
 
-/// Every CPU under this governor, at full speed. The kernel does not command what it believes to be so already, as it does of
-/// full speed after boot: so there and back.
+/// Every CPU under this governor, at full speed. The kernel gives no command that it believes to be
+/// in force, as it does of full speed after boot: so there and back.
 fn begin(governor: &str) {
     for cpu in 0..8 {
         write(cpu, "scaling_governor", "userspace");
@@ -71,7 +73,7 @@ fn until(wanted: [u8; 8]) {
     assert_eq!(commanded(), wanted, "{:?}", files());
 }
 
-/// As [`until`]: what a file of bounds reads is what the kernel has taken up.
+/// As [`until`]: a file of bounds shows the bound that the kernel has taken up.
 fn until_files(wanted: &[String], when: &str) {
     for _ in 0..2_000 {
         if files() == wanted {
@@ -149,7 +151,7 @@ fn bounds_take_effect_under_a_governor_of_the_kernel_s() {
     );
     in_force(&mut control, 4, FrequencyLimit::Exactly(ghz(23)));
     until([26, 26, 26, 26, 23, 26, 20, 26]);
-    // Somebody else's: seen, and theirs in the end.
+    // Another program's: seen, and theirs in the end.
     assert_eq!(control.drift(), []);
     write(6, "scaling_min_freq", "1400000");
     for _ in 0..2_000 {
@@ -167,7 +169,7 @@ fn bounds_take_effect_under_a_governor_of_the_kernel_s() {
     assert_eq!(read(6, "scaling_min_freq"), "1400000");
     write(6, "scaling_min_freq", "1000000");
     drop(control);
-    until_files(&before, "after a change of somebody else's was undone by hand");
+    until_files(&before, "after another program's change was undone by hand");
 }
 
 #[test]
@@ -178,7 +180,7 @@ fn a_governor_is_replaced_at_the_beginning_and_comes_back() {
     let before = files();
     let mut control = open(&root, true);
     assert_eq!(read(3, "scaling_governor"), "userspace");
-    assert_eq!(commanded(), [26; 8], "free is fast, for nobody else raises it");
+    assert_eq!(commanded(), [26; 8], "free is fast, for nothing else raises it");
     in_force(&mut control, 3, FrequencyLimit::AtMost(ghz(10)));
     assert_eq!(commanded(), [26, 26, 26, 10, 26, 26, 26, 26]);
     drop(control);

@@ -1,7 +1,8 @@
-//! CPUs go offline and come back on a real kernel (`lab/run hotplug`): whatever else is on the machine is as it was, whoever dies
-//! when, in cgroups of version 2 and of version 1.
+//! CPUs go offline and come back on a real kernel (`lab/run hotplug`): everything else on the
+//! machine is as it was, after a death at any step too, in cgroups of version 2 and of version 1.
 //!
-//! With two CPUs, as this machine may have, the same is tried with less; it takes a machine that nobody else uses.
+//! With two CPUs, as this machine may have, the same is tried with less; it takes a machine without
+//! other users.
 
 use crate::service::{Running, machine, mask};
 use linux::{Hotplug, Root, Step, allowed_cpus, online_cpus, restore};
@@ -20,7 +21,7 @@ fn cpus(text: &str) -> CpuList {
     if text.is_empty() { CpuList::default() } else { text.parse().unwrap() }
 }
 
-/// What goes offline, one after the other: some, others, more, all back, one again.
+/// The CPUs that go offline, one after the other: some, others, more, all back, one again.
 fn plan(many: bool) -> [&'static str; 5] {
     if many { ["4-5", "5-6", "3-7", "", "5"] } else { ["1", "", "1", "", "1"] }
 }
@@ -38,8 +39,8 @@ fn is_kernels(stat: &str) -> bool {
     flags & 0x0400_0000 != 0 || name.contains("(irq/")
 }
 
-/// Everything that may be lost: where each thread of the machine may run and in which cgroup it is, every cpuset, every interrupt,
-/// every CPU's own settings.
+/// Everything that may be lost: the CPUs and the cgroup of each thread of the machine, every
+/// cpuset, every interrupt, every CPU's own settings.
 fn snapshot() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let read = |path: &Path| fs::read_to_string(path).map(|text| text.trim().to_owned());
@@ -95,7 +96,7 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What differs, threads aside that began or ended in between.
+/// The differences, without threads that began or ended in between.
 fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>) -> Vec<String> {
     let is_thread = |name: &str| name.contains("/task/");
     let mut lines: Vec<String> = (before.iter())
@@ -107,11 +108,11 @@ fn difference(before: &BTreeMap<String, String>, now: &BTreeMap<String, String>)
     lines
 }
 
-/// Somebody else on the machine, who has set all that can be lost.
+/// Another program on the machine, which has set all that can be lost.
 struct Neighbours {
     service: Running,
     cgroup: Option<PathBuf>,
-    /// What was there before, in files of the machine.
+    /// The earlier state, in files of the machine.
     files: Vec<(PathBuf, String)>,
     /// Threads that chose the last CPU alone, and the last two.
     chosen: [u32; 2],
@@ -175,7 +176,7 @@ impl Drop for Neighbours {
     }
 }
 
-/// True with eight CPUs and more; `None`, said, where the last cannot go.
+/// True with eight CPUs and more; `None`, with a line, where the last cannot go.
 fn many() -> Option<bool> {
     let last = if allowed_cpus().unwrap().0.len() >= 8 { 5 } else { 1 };
     let switch = format!("/sys/devices/system/cpu/cpu{last}/online");
@@ -248,7 +249,8 @@ fn every_kill_is_undone(many: bool) {
     let neighbours = Neighbours::settle(many);
     let before = snapshot();
     let mut changed = 0;
-    // Some ninety steps, each a boot of a child and CPUs that come back: every other one, and on another kernel the rest.
+    // Some ninety steps, each a boot of a child and CPUs that come back: every other one, and on
+    // another kernel the rest.
     for step in (1 + minor_of_kernel() % 2..).step_by(2) {
         println!("step {step}");
         let (folder, root) = machine();

@@ -1,8 +1,9 @@
-//! On a real kernel with four idle states, which `lab/run` boots in an emulator: what the kernel *does* under a
-//! limit, told by its own `usage` counts, and that everything is put back.
+//! On a real kernel with four idle states, which `lab/run` boots in an emulator: the kernel's
+//! *behaviour* under a limit, by its own `usage` counts, and that everything is put back.
 //!
-//! A thread sleeps on the CPU under test for lengths that the kernel would give to every state; states that the limit
-//! forbids must not be entered once. Nothing here depends on how fast the emulator is.
+//! A thread sleeps on the CPU under test for lengths that the kernel would give to every state;
+//! states that the limit forbids must not be entered once. Nothing here depends on the emulator's
+//! speed.
 
 use crate::crash;
 use linux::{
@@ -27,7 +28,7 @@ fn machine() -> (TempDir, Root) {
     (folder, root)
 }
 
-/// Lets `cpu` sleep many times, and says how often it entered each state.
+/// Lets `cpu` sleep many times, and returns how often it entered each state.
 fn sleeps(root: &Root, cpu: CpuId) -> Vec<u64> {
     let usage = || -> Vec<u64> {
         let root = root.clone();

@@ -1,10 +1,10 @@
-//! What the program in the kernel counts, against what cpuidle counts: two eyes on the same sleeps.
+//! The counts of the program in the kernel against those of cpuidle: two views of the same sleeps.
 
 use linux::probes::{IdleCounts, IdleProgram};
 use linux::{Root, StateCounts, idle_table, pin_current_thread, state_counts};
 use machine::{CpuId, CpuList};
 
-/// The CPUs, or a line that says why nothing can be compared here.
+/// The CPUs, or a line with the reason that nothing can be compared here.
 fn machine() -> Option<(IdleProgram, CpuList)> {
     let root = Root::system();
     let cpus = linux::online_cpus(&root).unwrap();
@@ -33,7 +33,8 @@ fn nap(cpu: CpuId, rounds: u64) {
     std::thread::spawn(napping).join().unwrap();
 }
 
-/// Both counts of `cpu`, taken while a thread runs there, so that no sleep is under way. `None` before its first event.
+/// Both counts of `cpu`, taken while a thread runs there, so that no sleep is under way. `None`
+/// before its first event.
 fn both(program: &IdleProgram, cpu: CpuId) -> Option<(IdleCounts, Vec<StateCounts>)> {
     std::thread::scope(|scope| {
         let here = scope.spawn(|| {
@@ -45,7 +46,7 @@ fn both(program: &IdleProgram, cpu: CpuId) -> Option<(IdleCounts, Vec<StateCount
     })
 }
 
-/// The first event of a CPU only begins its story. On a busy one it lets itself be waited for.
+/// The first event of a CPU only begins its record. On a busy one it may take long.
 fn begun(program: &IdleProgram, cpu: CpuId) -> (IdleCounts, Vec<StateCounts>) {
     let tries = (0..1000).map(|_| {
         nap(cpu, 3);
@@ -59,7 +60,7 @@ fn counts_are_cpuidles_own_and_times_agree() {
     let Some((program, cpus)) = machine() else { return };
     for &cpu in &cpus.0 {
         let (counted_before, kernel_before) = begun(&program, cpu);
-        // While others keep it busy, nobody's naps are its sleeps.
+        // While others keep it busy, no thread's naps are its sleeps.
         let slept_since = |kernel: &[StateCounts]| {
             kernel.iter().zip(&kernel_before).any(|(now, before)| now.usage > before.usage)
         };
@@ -80,8 +81,8 @@ fn counts_are_cpuidles_own_and_times_agree() {
                 "{cpu} state{state}: {} for {expected}",
                 seen.count()
             );
-            // One period more or less between the two readings is up to 15 ms; else within 1 %, and 3 us a sleep, since
-            // the kernel takes its times inside of the events.
+            // One period more or less between the two readings is up to 15 ms; else within 1 %, and
+            // 3 us a sleep, since the kernel takes its times inside of the events.
             let time = kernel[state].time - kernel_before[state].time;
             let allowed = time.as_nanos() / 100 + 3_000 * expected + 15_000_000;
             assert!(
@@ -91,7 +92,7 @@ fn counts_are_cpuidles_own_and_times_agree() {
             );
             slept += seen.count();
         }
-        assert!(slept > 0, "{cpu} slept, and nobody saw it");
+        assert!(slept > 0, "{cpu} slept unseen");
         assert_eq!(counted.odd, 0);
     }
 }

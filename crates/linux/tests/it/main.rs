@@ -1,4 +1,4 @@
-//! What can only be tried from outside the process: dying at the worst moments, and a real kernel's files.
+//! Tests from outside the process: dying at the worst moments, and a real kernel's files.
 
 #![allow(clippy::disallowed_methods, reason = "tests write into folders of their own")]
 

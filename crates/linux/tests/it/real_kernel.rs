@@ -1,5 +1,5 @@
-//! The same against this machine's own kernel, where this user may: per-CPU pm_qos, and `disable` where the machine
-//! has more than one halt state. Everything is put back, and that is what is checked.
+//! The same against this machine's own kernel, where this user may: per-CPU pm_qos, and `disable`
+//! where the machine has more than one halt state. The tests check that everything is put back.
 //!
 //! The locks and the journal go to a folder of the test's own whose `sys` leads to the real one.
 
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// One test at a time touches the machine.
 static MACHINE: Mutex<()> = Mutex::new(());
 
-/// A CPU to try things on, or a line that says why there is none.
+/// A CPU for the trial, or a line with the reason that there is none.
 fn machine(what: &str) -> Option<(MutexGuard<'static, ()>, TempDir, CpuId)> {
     let cpu = *allowed_cpus().unwrap().0.last().unwrap();
     let file = format!("/sys/devices/system/cpu/cpu{}/{what}", cpu.0);
@@ -41,7 +41,7 @@ fn this_kernel_takes_every_limit_and_gets_its_own_back() {
     let Some((_guard, folder, cpu)) = machine("power/pm_qos_resume_latency_us") else { return };
     let before = qos(cpu);
     if before != "0" && before.parse().is_ok_and(|micros: u32| micros < 50) {
-        eprintln!("skipped: somebody keeps {cpu} below {before} us already");
+        eprintln!("skipped: another limit keeps {cpu} below {before} us already");
         return;
     }
     let root = Root::at(folder.path());
@@ -72,7 +72,7 @@ fn a_run_that_never_ends_properly_is_undone_on_this_kernel() {
     let root = Root::at(folder.path());
     let mut control = IdleControl::open(&root, &cpu_list(cpu), IdleOptions::new("test")).unwrap();
     control.apply(cpu, IdleLimit::ExitLatency(Duration::from_micros(9)));
-    // What a SIGKILL leaves: the journal's bytes, and nobody who holds its lock.
+    // The remains of a SIGKILL: the journal's bytes, without a holder of its lock.
     let run = folder.path().join("run/roost");
     let entries = fs::read_dir(&run).unwrap().map(|entry| entry.unwrap().path());
     let journal =

@@ -1,4 +1,4 @@
-//! A service to be confined: this test binary again, as a child with as many threads as it is told to have.
+//! A service to be confined: this test binary again, as a child with the given number of threads.
 
 use linux::{Root, service::Service};
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 const CHILD: &str = "ROOST_TEST_SERVICE";
 
-/// Not a test of its own: the body of the child process. It does what it is told, line by line, and answers each with
-/// the number of the thread or process concerned.
+/// Not a test of its own: the body of the child process. It follows orders, line by line, and
+/// answers each with the number of the thread or process concerned.
 #[test]
 fn body() {
     if std::env::var_os(CHILD).is_none() {
@@ -118,12 +118,12 @@ impl Running {
         answers.next().expect("the service answers")
     }
 
-    /// Where each of its threads may run.
+    /// The CPUs of each of its threads.
     pub fn masks(&self) -> BTreeMap<u32, String> {
         masks(self.pid())
     }
 
-    /// What `cgroup` says of it.
+    /// Its line in `cgroup`.
     pub fn cgroups(&self) -> String {
         fs::read_to_string(format!("/proc/{}/cgroup", self.pid())).unwrap()
     }
@@ -140,7 +140,7 @@ impl Drop for Running {
     }
 }
 
-/// Where each thread of a process may run.
+/// The CPUs of each thread of a process.
 pub fn masks(process: u32) -> BTreeMap<u32, String> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     tasks
@@ -152,7 +152,7 @@ pub fn masks(process: u32) -> BTreeMap<u32, String> {
         .collect()
 }
 
-/// Where a thread may run.
+/// The CPUs of a thread.
 pub fn mask(thread: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();

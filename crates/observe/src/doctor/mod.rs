@@ -1,8 +1,8 @@
-//! `roost doctor`: one page about one machine. It says abilities of the machine, limits of its
-//! sleeping, and what that means for each of Roost's policies.
+//! `roost doctor`: one page about one machine. It shows the machine's abilities, the limits of its
+//! sleep, and the consequences for each of Roost's policies.
 //!
 //! ```text
-//!   linux  readers --gather--> Facts --verdicts--> what works here, and what to do about the rest
+//!   linux  readers --gather--> Facts --verdicts--> the working parts, and the remedy for the rest
 //!        |                       `---page--------> text for people (the facts themselves are the JSON)
 //!        `--record--> one text file --unpack--> a folder that is that machine, on any other
 //! ```

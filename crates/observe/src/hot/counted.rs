@@ -173,7 +173,8 @@ mod tests {
     use proptest::prelude::*;
 
     const TEXT: &str = "roost-count 2\n\
-        method watched 662 7000000000 2000000000 a.B::search a.B::search(I)J\ntimes 1000:300 2000:300 90000:62\nwhy \n\
+        method watched 662 7000000000 2000000000 a.B::search a.B::search(I)J\ntimes 1000:300 \
+        2000:300 90000:62\nwhy \n\
         method too-often 9000 7000000000 40000000 a.B::score a.B::score()V\ntimes 10:9000\nwhy \n\
         method refused 0 0 0 a.B::sear a.B::sear\ntimes\nwhy a.B has no such method\nend\n";
 
@@ -209,7 +210,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_counts_or_an_error(text in "(roost-count 2\n)?((method|times|why) (watched|refused)?[ 0-9:a-z\u{1}]{0,30}\n){0,6}(end)?") {
+        fn any_text_is_counts_or_an_error(text in "(roost-count 2\n)?((method|times|why) \
+            (watched|refused)?[ 0-9:a-z\u{1}]{0,30}\n){0,6}(end)?") {
             let _ = read_counts(&text);
         }
     }

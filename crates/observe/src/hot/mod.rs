@@ -2,7 +2,7 @@
 //! concludes. (This crate decides nothing and does not know that one.)
 //!
 //! ```text
-//!   1. profile   JVM: async-profiler   native: perf     --> stacks: per thread, how often which functions were on it
+//!   1. profile   JVM: async-profiler   native: perf     --> stacks: per thread, the functions on it, counted
 //!   2. threads   which of them serve requests           --> each function's share of their CPU time
 //!   3. count     JVM: the agent        native: uprobes  --> calls of a few functions, and how long each took
 //! ```

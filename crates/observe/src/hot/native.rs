@@ -226,7 +226,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_function_has_an_answer_or_another_turn_and_it_ends(calls in prop::collection::vec(0u64..2_000, 1..16)) {
+        fn every_function_has_an_answer_or_another_turn_and_it_ends(
+            calls in prop::collection::vec(0u64..2_000, 1..16),
+        ) {
             let turns = Turns::of(&calls, 1_000.0);
             let mut all: Vec<usize> = turns.too_often.iter().chain(turns.again.iter().flatten()).copied().collect();
             all.sort_unstable();

@@ -259,8 +259,10 @@ mod tests {
 
     #[test]
     fn a_program_without_names_is_named() {
-        let text = "srv 7\n\t 1 [unknown] (/usr/bin/srv)\n\t 2 main (/usr/bin/tool)\n\nsrv 7\n\t 1 memcpy (/lib/libc.so.6)\n\t 2 [unknown] (/usr/bin/srv)\n\n\
-                    srv 7\n\t 1 memcpy (/lib/libc.so.6)\n\t 2 [unknown] (/lib/libc.so.6)\n\t 3 [unknown] (/usr/bin/tool)\n\n";
+        let text = "srv 7\n\t 1 [unknown] (/usr/bin/srv)\n\t 2 main (/usr/bin/tool)\n\nsrv 7\n\t 1 \
+            memcpy (/lib/libc.so.6)\n\t 2 [unknown] (/usr/bin/srv)\n\n\
+                    srv 7\n\t 1 memcpy (/lib/libc.so.6)\n\t 2 [unknown] (/lib/libc.so.6)\n\t 3 \
+                    [unknown] (/usr/bin/tool)\n\n";
         let profile = Profile::of(&read_perf_script(text).unwrap(), None);
         let [(file, share)] = profile.nameless.as_slice() else { panic!("{profile:?}") };
         assert_eq!(file, "/usr/bin/srv");
@@ -281,7 +283,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares_are_shares(lines in prop::collection::vec(("[a-c][0-9]", prop::collection::vec("[a-e]", 1..6), 1u64..100), 1..20)) {
+        fn shares_are_shares(
+            lines in prop::collection::vec(
+                ("[a-c][0-9]", prop::collection::vec("[a-e]", 1..6), 1u64..100),
+                1..20,
+            ),
+        ) {
             let text: String = lines.iter().map(|(thread, frames, weight)| {
                 let frames: Vec<String> = frames.iter().map(|name| format!("p/Q.{name}()V")).collect();
                 format!("[{thread} tid=1];{} {weight}\n", frames.join(";"))

@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn async_profiler_s_stacks_are_read_with_their_descriptors() {
-        let text = "[es[n][search][T#1] tid=695];java/lang/Thread.run()V;org/es/SearchService.query(Lorg/es/Request|I)V;read 7\n\
+        let text = "[es[n][search][T#1] \
+            tid=695];java/lang/Thread.run()V;org/es/SearchService.query(Lorg/es/Request|I)V;read 7\n\
                     [G1 Conc#0 tid=9];G1ConcurrentMark::mark 3\nnonsense\n";
         let found = read_async_profiler(text).unwrap();
         assert_eq!(
@@ -291,7 +292,8 @@ mod tests {
     fn perf_s_stacks_are_turned_and_counted() {
         let stack = |tid: u32| {
             format!(
-                "my server {tid} \n\t    24f4 score (/opt/my srv)\n\t    254e _ZN6Server6searchEi (/opt/my srv)\n\t 89 [unknown] (/lib/libstdc++.so.6)\n\
+                "my server {tid} \n\t    24f4 score (/opt/my srv)\n\t    254e _ZN6Server6searchEi \
+                 (/opt/my srv)\n\t 89 [unknown] (/lib/libstdc++.so.6)\n\
              \tffffffff81 do_syscall_64 ([kernel.kallsyms])\n\n"
             )
         };
@@ -342,7 +344,8 @@ mod tests {
         fn any_text_is_stacks_or_an_error(text in "(\\PC|[;()\\[\\] \t\n0-9]){0,200}") {
             for read in [read_async_profiler, read_perf_script] {
                 if let Ok(found) = read(&text) {
-                    prop_assert!(found.stacks.iter().all(|stack| stack.frames.iter().all(|&at| (at as usize) < found.functions.len())));
+                    let is_known = |&at: &u32| (at as usize) < found.functions.len();
+                    prop_assert!(found.stacks.iter().all(|stack| stack.frames.iter().all(is_known)));
                     prop_assert_eq!(found.collapsed().lines().count(), found.stacks.len());
                 }
             }

@@ -150,7 +150,11 @@ mod tests {
         }
 
         #[test]
-        fn what_was_written_is_read(name in "[a-z_:][a-z0-9_:]{0,20}", text in "\\PC{0,20}", value in -1e9..1e9) {
+        fn what_was_written_is_read(
+            name in "[a-z_:][a-z0-9_:]{0,20}",
+            text in "\\PC{0,20}",
+            value in -1e9..1e9,
+        ) {
             let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let line = format!("{name}{{of=\"{escaped}\",to=\"x\"}} {value}");
             let sample = only(&line).unwrap();

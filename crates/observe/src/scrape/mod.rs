@@ -11,7 +11,7 @@
 //!   source.rs       asks: memcached's `stats`, Roost's status, a Prometheus page    (sockets)
 //!   exchange.rs     a line asked and lines answered, over one connection            (sockets)
 //!   exposition.rs   reads such a page                                               (no sockets, no clock)
-//!   tally.rs        adds up what came between answers                               (no sockets, no clock)
+//!   tally.rs        adds up the growth between answers                              (no sockets, no clock)
 //!   asker.rs        asks on a thread of its own, when it is told to
 //! ```
 //!

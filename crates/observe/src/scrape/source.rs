@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `memcached:HOST:PORT` | `stats` | the sum of its commands' counters | it has none |
 //! | `roost:HOST:PORT` | `stats roost-json`, as `roost top` does | its count | the worst worker's p99 |
-//! | `http://HOST:PORT/PATH` | GET | a counter that is named, over all its labels | a histogram, summary or gauge that is named |
+//! | `http://HOST:PORT/PATH` | GET | a named counter, over all its labels | a named histogram, summary or gauge |
 //!
 //! memcached 1.6 raises exactly one of the counters summed here per key of a command, also for meta
 //! commands (tried with each command on 1.6.18); `cas` counts as `cmd_set`. A request for many keys
@@ -413,7 +413,8 @@ pub(super) mod tests {
 
     #[test]
     fn the_stats_of_a_memcached_are_its_requests_and_connections() {
-        let stats = "STAT pid 7\r\nSTAT uptime 90\r\nSTAT curr_connections 11\r\nSTAT cmd_get 100\r\nSTAT cmd_set 20\r\n\
+        let stats = "STAT pid 7\r\nSTAT uptime 90\r\nSTAT curr_connections 11\r\nSTAT cmd_get \
+            100\r\nSTAT cmd_set 20\r\n\
                      STAT cmd_flush 5\r\nSTAT get_hits 100\r\nSTAT delete_misses 3\r\nEND\r\n";
         let reading = ask("memcached", stats).unwrap();
         let expected = Reading {
@@ -485,7 +486,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_counter_is_the_sum_over_its_labels() {
-        let page = "# HELP req_total Requests.\n# TYPE req_total counter\nreq_total{code=\"200\"} 40\nreq_total{code=\"500\"} 2 \
+        let page = "# HELP req_total Requests.\n# TYPE req_total counter\nreq_total{code=\"200\"} \
+            40\nreq_total{code=\"500\"} 2 \
                     1395066363000\nreq_total_other 900\n";
         for name in ["req_total", "req"] {
             assert_eq!(get(page, name, None).unwrap().requests, 42.0);
@@ -503,7 +505,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_tail_is_a_histogram_a_quantile_or_a_gauge() {
-        let histogram = "n 9\nt_bucket{le=\"0.1\",by=\"a\"} 1\nt_bucket{le=\"+Inf\",by=\"a\"} 2\nt_bucket{le=\"+Inf\",by=\"b\"} 7\n\
+        let histogram = "n 9\nt_bucket{le=\"0.1\",by=\"a\"} 1\nt_bucket{le=\"+Inf\",by=\"a\"} \
+            2\nt_bucket{le=\"+Inf\",by=\"b\"} 7\n\
                          t_bucket{le=\"0.1\",by=\"b\"} 5\n";
         let buckets = Some(Tail::Buckets(vec![(0.1, 6.0), (f64::INFINITY, 9.0)]));
         for name in ["t", "t_bucket"] {
@@ -613,7 +616,8 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_makes_it_panic(answer in "\\PC*", odd in "(STAT [a-z_ 0-9.]{0,9}\r\n|[a-z_]{1,3}(\\{le=\"[0-9+Inf]*\"\\})? [0-9NaInf.e-]{0,6}\n)*") {
+        fn no_answer_makes_it_panic(answer in "\\PC*", odd in "(STAT [a-z_ \
+            0-9.]{0,9}\r\n|[a-z_]{1,3}(\\{le=\"[0-9+Inf]*\"\\})? [0-9NaInf.e-]{0,6}\n)*") {
             for text in [&answer, &odd] {
                 let _ = of_memcached(text);
                 let _ = of_roost(text);

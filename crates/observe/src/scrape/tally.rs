@@ -342,14 +342,19 @@ mod tests {
         fn no_answers_give_a_rate_below_zero_or_beyond_the_fastest(
             answers in prop::collection::vec((0_u64..50, 0.0..1e12, any::<bool>()), 0..20),
         ) {
-            let of = |(seconds, requests, came)| (seconds, if came { counted(requests) } else { Err("late".into()) });
+            let of = |(seconds, requests, came)| {
+                (seconds, if came { counted(requests) } else { Err("late".into()) })
+            };
             if let Some(rate) = told(answers.into_iter().map(of)).rate {
                 prop_assert!((0.0..=1e12).contains(&rate.as_per_second()));
             }
         }
 
         #[test]
-        fn a_percentile_lies_within_the_bounds(mut counts in prop::collection::vec(0.0..1e6, 1..9), share in 0.0..=1.0) {
+        fn a_percentile_lies_within_the_bounds(
+            mut counts in prop::collection::vec(0.0..1e6, 1..9),
+            share in 0.0..=1.0,
+        ) {
             counts.sort_by(f64::total_cmp);
             let buckets: Vec<_> = counts.iter().enumerate().map(|(n, count)| (n as f64 + 1.0, *count)).collect();
             if let Some(Ok(time)) = percentile(&buckets, share) {

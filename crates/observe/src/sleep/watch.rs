@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   backend        lengths  states  wakers   costs                       needs
-//!   BPF            yes      yes     yes      about 0.2 us an event       root or CAP_BPF + CAP_PERFMON, kernel types
+//!   BPF            yes      yes     yes      0.2 us an event             root or CAP_BPF + CAP_PERFMON, BTF
 //!   perf events    yes      yes     no       and copying each event out  root or CAP_PERFMON
 //!   cpuidle        no       yes     no       a few files a second        nothing
 //! ```

@@ -6,8 +6,9 @@
  *       search     once a request, nearly all of the work: the hot function; the byte says how it ends
  *         score    forty times
  *
- *   's' returns, 't' throws, 'j' jumps out by longjmp, 'c' leaves by a tail call, 'h' holds until the next byte, 'd' makes the
- *   thread end inside, 'r' recurses, 'b' computes until the next byte, 'e' does so and throws
+ *   's' returns, 't' throws, 'j' jumps out by longjmp, 'c' leaves by a tail call, 'h' holds until
+ *   the next byte, 'd' makes the thread end inside, 'r' recurses, 'b' computes until the next byte,
+ *   'e' does so and throws
  */
 #include <arpa/inet.h>
 #include <csetjmp>

@@ -2,7 +2,7 @@
  * all CPUs of a domain are idle together.
  *
  *   sched_switch    a critical thread stops            --> BLOCK      (its system call, and its descriptor's kind)
- *   sched_waking    it is being woken                               (the caller's role, if its system call can wake)
+ *   sched_waking    it is being woken                   (the caller's role, if its system call can wake)
  *   sched_wakeup    it goes on                          --> UNBLOCK
  *   fork, exit      threads come and go                 --> FORK, EXIT
  *   sockets         a request comes, its answer goes    --> TRIGGER, RESPONSE, RECEIVE         (causal only)

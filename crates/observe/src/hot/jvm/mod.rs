@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   hot/          root 0711    its own; every name in it is chosen here
-//!     jars/       root 0755    what the JVM loads: root's files
+//!     jars/       root 0755    files that the JVM loads: root's
 //!     UID/        UID  0700    the profiler's library, unpacked by the child
 //!     run-RANDOM/ root 0711    one run
 //!       methods   root 0644    what to count
@@ -233,7 +233,7 @@ fn place(root: &Root, own: u32) -> (PathBuf, String) {
     }
 }
 
-/// Takes away what killed runs have left in this user's folder, and tells how many went.
+/// Takes away the remains of killed runs in this user's folder, and returns their number.
 pub fn remove_left_runs(root: &Root) -> usize {
     let (above, name) = place(root, rustix::process::geteuid().as_raw());
     SafeFolder::open(&above.join(name)).and_then(SafeFolder::trusted).map_or(0, |hot| remove_left(&hot))

@@ -8,8 +8,8 @@ import java.nio.charset.StandardCharsets;
  * Puts the agent into a JVM that runs: {@code java -jar roost-agent.jar PID OPTIONS}, as that JVM's
  * user.
  *
- * <p>What the agent has to say it says on that JVM's standard error; that it could not do what was asked it says here as well, and exits
- * with 1.
+ * <p>The agent's messages go to that JVM's standard error. A failed request is reported here as
+ * well, with exit code 1.
  */
 public final class Attach {
     /**

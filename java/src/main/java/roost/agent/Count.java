@@ -19,8 +19,9 @@ import java.util.stream.Stream;
  * file of the counts.
  *
  * <p>For {@code roost hot}, which has to know how often a function is called before it can call it
- * hot. The asking process may be gone when the time is over: a thread of this JVM ends the count by itself. A method that is
- * called so often that counting it would be felt is let go early, which is an answer, too.
+ * hot. The asking process may be gone when the time is over: a thread of this JVM ends the count by
+ * itself. A method that is called so often that counting it would be felt is let go early, which is
+ * an answer, too.
  */
 final class Count implements Methods, Runnable {
     /** Calls a second that are enough to know. */

@@ -22,8 +22,8 @@ import java.util.Set;
  * The slot file of this process: made, mapped, and shared out to threads.
  *
  * <p>Slots are found and given back under this object's lock, once in a thread's life. A JVM does
- * not report that a thread has ended, so the dead are looked for whenever a new one comes: between two such moments a dead
- * thread's slot tells "outside", which it is.
+ * not report that a thread has ended, so the dead are looked for whenever a new one comes: between
+ * two such moments a dead thread's slot tells "outside", which it is.
  */
 final class SlotFile implements Methods {
     final MappedByteBuffer map;

@@ -13,9 +13,9 @@ import org.objectweb.asm.ClassReader;
 /**
  * Finds the named methods in classes as they are loaded, and puts the hook around them.
  *
- * <p>A name that fits no method, or several, is refused with what there is instead; so is a class whose loader cannot see
- * the hook, because its call would fail in the middle of the server. A refusal leaves the class as
- * it was.
+ * <p>A name that fits no method, or several, is refused, with the names there are; so is a class
+ * whose loader cannot see the hook, because its call would fail in the middle of the server. A
+ * refusal leaves the class as it was.
  */
 final class Watcher implements ClassFileTransformer {
     private final Methods methods;
