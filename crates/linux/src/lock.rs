@@ -24,10 +24,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use crate::run_place::run_folder;
 
-/// CPUs that cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process controls the CPU.
     #[error("{cpu} is held by {holder}: stop it, or choose other CPUs (its lock is \
         {path})", path = path.display())]
     Held {
@@ -35,7 +33,6 @@ pub enum LockError {
         cpu: CpuId,
         /// Name and process of the holder, as it wrote them.
         holder: String,
-        /// The lock file.
         path: PathBuf,
     },
     /// Another process keeps all other tasks off the parked CPUs.
@@ -44,7 +41,6 @@ pub enum LockError {
     CpuIsolation {
         /// Name and process of the holder, as it wrote them.
         holder: String,
-        /// The lock file.
         path: PathBuf,
     },
     /// Another process is this machine's arbiter.
@@ -53,16 +49,13 @@ pub enum LockError {
     Arbiter {
         /// Name and process of the holder, as it wrote them.
         holder: String,
-        /// The lock file.
         path: PathBuf,
     },
-    /// Another process takes CPUs offline.
     #[error("CPUs are taken offline by {holder} already: stop it (its lock is \
         {path})", path = path.display())]
     Hotplug {
         /// Name and process of the holder, as it wrote them.
         holder: String,
-        /// The lock file.
         path: PathBuf,
     },
     /// Another process has been putting back for too long: it may hang.
@@ -74,7 +67,6 @@ pub enum LockError {
     Busy {
         /// Name and process of the holder, as it wrote them.
         holder: String,
-        /// The lock file.
         path: PathBuf,
     },
     /// A signal came while another process was putting back.
@@ -89,15 +81,10 @@ pub enum LockError {
          give it back: chown -R root: FOLDER, chmod 0711 FOLDER",
         path = path.display()
     )]
-    Unsafe {
-        /// The file or folder concerned.
-        path: PathBuf,
-        why: String,
-    },
+    Unsafe { path: PathBuf, why: String },
     /// No lock can be made here, so no holder can be known.
     #[error("cannot keep a lock at {path}: {cause}{}", hint(cause), path = path.display())]
     Unavailable {
-        /// The file or folder concerned.
         path: PathBuf,
         #[source]
         cause: io::Error,
@@ -116,7 +103,6 @@ impl LockError {
     }
 }
 
-/// The remedy.
 fn hint(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -282,7 +268,6 @@ pub(crate) fn take_passing(path: &Path, holder: &str) -> Result<File, Refusal> {
 /// A CPU that a Roost process holds, or held until it died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CpuHolder {
-    /// The CPU.
     pub cpu: CpuId,
     /// The text that the holder wrote about itself.
     pub holder: String,

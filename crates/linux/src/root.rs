@@ -25,7 +25,6 @@ impl Default for Root {
 }
 
 impl Root {
-    /// The running machine.
     pub fn system() -> Self {
         Self(PathBuf::from("/"))
     }
@@ -161,18 +160,10 @@ pub enum FileError {
     },
     /// It has a text that this kernel interface never has.
     #[error("{path} reads `{text}` where {expected} was expected", path = path.display())]
-    Nonsense {
-        path: PathBuf,
-        /// Its text.
-        text: String,
-        /// The expected text.
-        expected: &'static str,
-    },
-    /// A change was refused.
+    Nonsense { path: PathBuf, text: String, expected: &'static str },
     #[error("cannot write `{value}` to {path}: {cause}", path = path.display())]
     Unwritable {
         path: PathBuf,
-        /// The text to write.
         value: String,
         #[source]
         cause: io::Error,

@@ -39,13 +39,10 @@ pub struct FrequencyDomain {
     pub max: Option<Kilohertz>,
     /// The present frequency, as the driver has it.
     pub current: Option<Kilohertz>,
-    /// The governor.
     pub governor: Option<String>,
-    /// The governors on offer.
     pub governors: Vec<String>,
     /// The hint to hardware that chooses by itself (EPP).
     pub preference: Option<String>,
-    /// The hints on offer.
     pub preferences: Vec<String>,
     /// True if this user could set the bounds; `None` for a recorded machine.
     pub may_set: Option<bool>,

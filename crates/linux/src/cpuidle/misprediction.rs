@@ -26,7 +26,6 @@ pub struct IdleMisprediction {
 struct Watched {
     /// `usage` and `above` of each state that halts.
     states: Vec<(File, File)>,
-    /// The sums when last read.
     last: Option<(u64, u64)>,
 }
 

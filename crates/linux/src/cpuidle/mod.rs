@@ -199,7 +199,6 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// Starts counting now.
     pub fn start(root: &Root, cpu: CpuId) -> Result<Self, FileError> {
         let files = time_files(root, cpu)?;
         let last =

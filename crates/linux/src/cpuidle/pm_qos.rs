@@ -16,7 +16,6 @@ use machine::{CpuId, Duration, IdleLimit};
 use std::fs::File;
 use std::io::Read;
 
-/// The per-CPU limit's file.
 pub(crate) fn resume_latency_file(cpu: CpuId) -> String {
     format!("{}/power/pm_qos_resume_latency_us", cpu_folder(cpu))
 }

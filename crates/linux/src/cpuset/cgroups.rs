@@ -18,7 +18,6 @@ pub enum CgroupVersion {
     Hybrid,
 }
 
-/// Where one controller lives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CgroupPlace {
     /// 1 or 2.
@@ -26,13 +25,10 @@ pub struct CgroupPlace {
     pub path: String,
 }
 
-/// The machine's control groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cgroups {
     pub version: CgroupVersion,
-    /// Where CPUs are chosen.
     pub cpuset: Option<CgroupPlace>,
-    /// Where processes are frozen.
     pub freezer: Option<CgroupPlace>,
     /// True if sysfs may be written at all; services under `ProtectKernelTunables=` see it
     /// read-only.

@@ -65,7 +65,6 @@ impl Scope {
     }
 }
 
-/// The CPUs of each group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// Work queues, new interrupts, other services; `None`: where they were before.

@@ -24,7 +24,6 @@ use machine::{
 use rapl::Rapl;
 use std::collections::BTreeMap;
 
-/// Adds up energy.
 #[derive(Debug)]
 pub struct EnergyMeter {
     means: Means,

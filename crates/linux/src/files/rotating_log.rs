@@ -12,12 +12,10 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The bounds of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentBounds {
     /// A segment is closed at this size, bytes.
     pub size: usize,
-    /// The number of segments kept.
     pub kept: u64,
 }
 

@@ -30,7 +30,6 @@ pub enum FreezerError {
         unit: String,
         /// Name and process of the holder, as it wrote them.
         holder: String,
-        /// The lock file.
         path: PathBuf,
     },
     /// No way to freeze it is left.

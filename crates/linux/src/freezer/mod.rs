@@ -74,7 +74,6 @@ impl std::fmt::Display for FreezerWay {
     }
 }
 
-/// The options of a [`Freezer`].
 pub struct FreezerOptions {
     /// Our name, for a process that finds a lock or a journal.
     pub holder: String,
@@ -90,7 +89,6 @@ impl FreezerOptions {
     }
 }
 
-/// The outcome of a freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frozen {
     /// The freeze was requested.

@@ -22,9 +22,7 @@ use std::path::Path;
 struct Service {
     /// Its purpose, or the services that wait for it.
     why: &'static str,
-    /// Names of its units.
     units: &'static [&'static str],
-    /// Names of its programs.
     programs: &'static [&'static str],
 }
 

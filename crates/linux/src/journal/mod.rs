@@ -91,10 +91,8 @@ impl ChangeError {
     }
 }
 
-/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Set {
-    /// The present text.
     pub(crate) reads: String,
     /// False if it was there already, so nothing was written.
     pub(crate) changed: bool,

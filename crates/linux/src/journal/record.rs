@@ -52,7 +52,6 @@ pub(crate) enum Record {
     },
 }
 
-/// The version of these lines.
 pub(super) const VERSION: u32 = 2;
 
 fn first_version() -> u32 {
@@ -125,14 +124,10 @@ impl Held {
     }
 }
 
-/// The sum of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// The run that wrote it.
     pub holder: Option<String>,
-    /// Its process number.
     pub process: Option<u32>,
-    /// The boot of the machine.
     pub boot: Option<String>,
     /// By path below the root.
     pub held: BTreeMap<String, Held>,

@@ -32,7 +32,6 @@ use std::io::{self, Read, Seek as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The result of [`restore`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
     /// The facts found and the changes made, for people, one a line; never empty.

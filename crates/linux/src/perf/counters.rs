@@ -58,7 +58,6 @@ impl fmt::Debug for WorkCounters {
 }
 
 impl WorkCounters {
-    /// Starts to count.
     pub fn open(cpus: &CpuList) -> Result<Self, String> {
         let opened: Result<Vec<_>, String> = cpus.0.iter().map(|&cpu| of_cpu(cpu)).collect();
         opened.map(Self).map_err(|error| format!("no cycles and instructions: {error}"))

@@ -4,25 +4,18 @@
 use super::rings::{PerfError, RawEvent, Rings, word};
 use machine::{CpuId, CpuList, Instant};
 
-/// An event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleEvent {
     /// Entry into the state of this number, or exit.
     Change {
         /// The time, by the monotonic clock.
         at: Instant,
-        /// The CPU.
         cpu: CpuId,
         /// The requested state; `None`: awake.
         state: Option<usize>,
     },
     /// Events were lost: the buffer was full.
-    Lost {
-        /// The CPU.
-        cpu: CpuId,
-        /// The number of events.
-        events: u64,
-    },
+    Lost { cpu: CpuId, events: u64 },
 }
 
 /// `power:cpu_idle` of some CPUs.
@@ -30,12 +23,10 @@ pub enum IdleEvent {
 pub struct IdleEvents(Rings);
 
 impl IdleEvents {
-    /// Starts to collect.
     pub fn open(cpus: &CpuList) -> Result<Self, PerfError> {
         Ok(Self(Rings::open("power/cpu_idle", cpus)?))
     }
 
-    /// Returns all pending events.
     pub fn drain(&mut self, mut seen: impl FnMut(IdleEvent)) {
         self.0.drain(|event| match event {
             RawEvent::Sample { at, fields, .. } => {

@@ -15,7 +15,6 @@ use std::fmt;
 use std::io;
 use thiserror::Error;
 
-/// Why events cannot be read.
 #[derive(Debug, Error)]
 pub enum PerfError {
     /// The event's number is in tracefs.
@@ -27,24 +26,16 @@ pub enum PerfError {
     NoEvent {
         /// `power/cpu_idle`.
         event: &'static str,
-        /// The error of tracefs.
         cause: FileError,
     },
     /// The kernel refuses this user, or all users.
     #[error("{cpu}: the kernel does not hand out its events: {cause}\nhint: run as root or with CAP_PERFMON")]
-    Refused {
-        /// The CPU.
-        cpu: CpuId,
-        /// The kernel's error.
-        cause: io::Error,
-    },
+    Refused { cpu: CpuId, cause: io::Error },
 }
 
-/// A record of a buffer.
 pub(super) enum RawEvent<'a> {
     Sample {
         at: Instant,
-        /// The CPU.
         cpu: CpuId,
         /// All fields, behind the eight bytes that every event begins with.
         fields: &'a [u8],
@@ -55,7 +46,6 @@ pub(super) enum RawEvent<'a> {
     },
 }
 
-/// The buffers of one tracepoint.
 pub(super) struct Rings {
     buffers: Vec<(CpuId, Sampler)>,
 }

@@ -16,11 +16,9 @@ use machine::{CpuId, CpuList, Instant};
 pub struct Switch {
     /// The time, by the monotonic clock.
     pub at: Instant,
-    /// The CPU.
     pub cpu: CpuId,
     /// The thread that went; 0 is the idle task.
     pub from: u32,
-    /// The thread that came.
     pub to: u32,
 }
 
@@ -29,7 +27,6 @@ pub struct Switch {
 pub struct Switches(Rings);
 
 impl Switches {
-    /// Starts to collect.
     pub fn open(cpus: &CpuList) -> Result<Self, PerfError> {
         Ok(Self(Rings::open("sched/sched_switch", cpus)?))
     }

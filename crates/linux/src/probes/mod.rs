@@ -77,7 +77,6 @@ pub enum BpfError {
          since 11 are"
     )]
     NoTypes,
-    /// This user may not.
     #[error(
         "not permitted to load BPF programs\nhint: run as root, or let a group do it: chgrp GROUP \
          FILE, chmod 0750 FILE, then setcap \
@@ -93,11 +92,9 @@ pub enum BpfError {
     )]
     Unverified {
         program: String,
-        /// The kernel's release.
         release: String,
         /// The releases known to accept it.
         needs: &'static str,
-        /// The verifier's last words.
         reason: String,
     },
     /// The kernel reports that it lacks a feature of the program.
@@ -107,7 +104,6 @@ pub enum BpfError {
     )]
     Lacking {
         program: String,
-        /// The kernel's release.
         release: String,
         /// The missing features, and the release of Linux that brought each.
         lacks: String,
@@ -115,7 +111,6 @@ pub enum BpfError {
     /// The kernel lacks the event.
     #[error("this kernel has no event {0}")]
     NoEvent(&'static str),
-    /// Another failure.
     #[error("the kernel refused the program {program}: {reason}")]
     Refused {
         program: String,
@@ -180,7 +175,6 @@ enum Attachment<'a> {
 
 /// The place in a process's program where one of ours runs.
 struct Place {
-    /// Our program.
     program: &'static str,
     process: i32,
     binary: std::path::PathBuf,

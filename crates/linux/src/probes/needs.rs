@@ -5,7 +5,6 @@ use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::{ProgramType, ReferencesType as _, libbpf_sys};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
-/// One feature of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     /// The fourth argument of `sched_switch`: the state in which the thread stops.

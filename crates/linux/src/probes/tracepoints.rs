@@ -9,7 +9,6 @@ use crate::root::{FileError, Gaps, Root};
 use serde::Serialize;
 use std::fs;
 
-/// The tracepoints and their means.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tracing {
     /// The mount of tracefs; `None` if there is none, or this user may not see it.
@@ -20,12 +19,10 @@ pub struct Tracing {
     pub tracepoints: Vec<Tracepoint>,
 }
 
-/// One tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tracepoint {
     /// `power:cpu_idle`.
     pub name: &'static str,
-    /// The use of it.
     pub shows: &'static str,
     /// True if this kernel has it; `None` if neither tracefs nor BTF could be looked into.
     pub present: Option<bool>,

@@ -15,7 +15,6 @@ pub enum AffinityError {
          ones, or widen this process's affinity (taskset, cpuset, AllowedCPUs=)"
     )]
     NotAllowed {
-        /// The whole request.
         asked: CpuList,
         /// The CPUs that are not available.
         missing: CpuList,

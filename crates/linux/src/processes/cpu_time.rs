@@ -52,7 +52,6 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Both together.
     pub fn total(self) -> Duration {
         self.user + self.system
     }

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 
-/// A thread of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostThread {
     /// Its number, as we see it.
@@ -37,7 +36,6 @@ impl HostThread {
     }
 }
 
-/// The threads of one process.
 #[derive(Debug)]
 pub struct NamespacedThreads {
     process: u32,
@@ -78,7 +76,6 @@ impl NamespacedThreads {
         self.began
     }
 
-    /// True if it still runs.
     pub fn is_alive(&self) -> bool {
         threads::began(self.process, self.process).is_ok_and(|began| began == self.began)
     }

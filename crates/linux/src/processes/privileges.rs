@@ -22,7 +22,6 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// All capabilities.
     pub const ALL: [Self; 5] = [Self::DacOverride, Self::SysNice, Self::SysAdmin, Self::Perfmon, Self::Bpf];
 
     /// The name in `capabilities(7)`.
@@ -36,7 +35,6 @@ impl Capability {
         }
     }
 
-    /// The kernel's number of it.
     const fn bit(self) -> u32 {
         match self {
             Self::DacOverride => 1,
@@ -48,10 +46,8 @@ impl Capability {
     }
 }
 
-/// The permissions of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Privileges {
-    /// Its user's number.
     pub user: Option<u32>,
     /// Its capabilities among [`Capability::ALL`]; `None` if they cannot be read.
     pub capabilities: Option<Vec<Capability>>,

@@ -19,7 +19,6 @@ use std::path::Path;
 /// A process, by the name that people know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
-    /// Its number.
     pub pid: u32,
     /// The first 15 bytes of its name; empty if it may not be read.
     pub name: String,
@@ -28,7 +27,6 @@ pub struct Program {
 /// The processes that hold `/dev/cpu_dma_latency` open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencyHolders {
-    /// The known holders.
     pub holders: Vec<Program>,
     /// The number of processes that may hold it: this user cannot see their open files.
     pub unseen: usize,
@@ -65,9 +63,7 @@ fn holds_device(root: &Root, pid: u32) -> io::Result<bool> {
 /// Another program that sets the same knobs as Roost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Rival {
-    /// The program.
     pub program: Program,
-    /// The knobs that it sets.
     pub sets: &'static str,
     /// The knobs among them that Roost sets as well.
     pub contests: &'static [Contested],
@@ -77,13 +73,10 @@ pub struct Rival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Contested {
-    /// The depth of CPUs' sleep.
     Idle,
-    /// Their speed.
     Frequency,
     /// The CPUs that a service uses.
     Cpus,
-    /// The CPUs that interrupts wake.
     Interrupts,
 }
 
@@ -108,7 +101,6 @@ const RIVALS: [(&str, &str, &[Contested]); 13] = [
     ("crio", "idle limits and clocks of pods that ask for it", &[Contested::Idle, Contested::Frequency]),
 ];
 
-/// The rivals that run here.
 pub fn rivals(root: &Root, gaps: &mut Gaps) -> Vec<Rival> {
     let mut found = Vec::new();
     for pid in pids(root, gaps) {

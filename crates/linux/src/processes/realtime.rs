@@ -25,7 +25,6 @@ use thiserror::Error;
 /// Why a thread stays an ordinary one.
 #[derive(Debug, Error)]
 pub enum RealtimeError {
-    /// This user may not.
     #[error(
         "not permitted to run at real-time priority\nhint: run as root, grant CAP_SYS_NICE, or \
          raise RLIMIT_RTPRIO \

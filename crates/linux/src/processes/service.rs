@@ -19,7 +19,6 @@ use thiserror::Error;
 pub struct Service {
     /// A readable name: the command of its first process.
     pub name: String,
-    /// Its processes.
     pub processes: BTreeSet<u32>,
     pub ports: BTreeSet<u16>,
 }
@@ -45,10 +44,8 @@ pub enum ServiceError {
         .folders.iter().map(|folder| format!("--cgroup {folder}")).collect::<Vec<_>>().join(", or ")
     )]
     Several { unit: String, folders: Vec<String> },
-    /// A cgroup without a process.
     #[error("the cgroup {0} has no process")]
     Empty(String),
-    /// No process listens.
     #[error("no process listens on TCP port {0}\nhint: `ss -ltn` lists the ports in use")]
     NobodyListens(u16),
     #[error("{0} listens on no TCP port that this user can see\nhint: name it with --port, or run as root")]

@@ -24,7 +24,6 @@ use thiserror::Error;
 pub struct Function {
     /// The file's name for it: mangled, where the language does that.
     pub name: String,
-    /// Its first instruction.
     pub entry: u64,
     /// Its ways out; none if it never returns.
     pub exits: Vec<u64>,
@@ -32,30 +31,21 @@ pub struct Function {
 
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SymbolError {
-    /// The file is no program.
     #[error("{0}")]
     NotAProgram(String),
-    /// It is for another processor.
     #[error("it is a program for {0}; functions are watched in those for x86-64")]
     Processor(String),
     /// Goroutines change threads in the middle of a call.
     #[error("it is a Go program: a call there changes threads, and no thread's slot can tell of it")]
     Go,
-    /// It has no names.
     #[error(
         "it has no names of functions (stripped)\nhint: install its debug symbols (on Debian its \
          package with -dbgsym at \
          the end), or build it without stripping"
     )]
     Stripped,
-    /// No function of that name.
     #[error("it has no function {wanted}; the nearest: {}", nearest.join(", "))]
-    NoSuch {
-        wanted: String,
-        /// The names there are.
-        nearest: Vec<String>,
-    },
-    /// Several have that name.
+    NoSuch { wanted: String, nearest: Vec<String> },
     #[error("it has {0} functions of that name, and no way to tell which is meant")]
     Several(usize),
     /// Its code is not in the file.

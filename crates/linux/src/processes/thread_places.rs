@@ -16,16 +16,13 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
-/// The place of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPlace {
     /// The CPU where it runs, or ran last.
     pub cpu: CpuId,
-    /// Its state.
     pub state: PlaceState,
 }
 
-/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlaceState {
     /// It runs, or waits for its turn.
@@ -34,13 +31,13 @@ pub enum PlaceState {
     Waits,
 }
 
-/// The use of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupant {
-    /// Idle.
     Idle,
     /// It runs this thread of the process.
-    Own { thread: u32 },
+    Own {
+        thread: u32,
+    },
     /// It runs something else.
     Other,
 }
@@ -56,7 +53,6 @@ pub enum Kick {
     WhenItIsIdle = 2,
 }
 
-/// The threads of one process.
 #[derive(Debug)]
 pub struct ThreadPlaces {
     process: u32,
@@ -100,7 +96,6 @@ impl ThreadPlaces {
         }
     }
 
-    /// Follows it no longer.
     pub fn forget(&mut self, thread: u32) {
         match &mut self.way {
             Way::Program(program) => program.forget(thread),

@@ -170,7 +170,6 @@ fn place_in(stat: &str) -> Option<ThreadPlace> {
     Some(ThreadPlace { cpu: CpuId(fields.nth(35)?.parse().ok()?), state })
 }
 
-/// A thread's name.
 pub(crate) fn command(process: u32, thread: u32) -> Option<String> {
     let text = fs::read_to_string(format!("/proc/{process}/task/{thread}/comm")).ok()?;
     Some(crate::printable_name(text.trim_end()))

@@ -12,7 +12,6 @@ use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CounterUnit {
-    /// perf's name for it.
     pub name: String,
     /// The CPUs that read it, for a unit that many CPUs share.
     pub read_on: Option<CpuList>,

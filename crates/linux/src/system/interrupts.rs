@@ -22,7 +22,6 @@ pub(crate) fn masks_of_queues(root: &Root) -> Vec<String> {
     queues.collect()
 }
 
-/// Every network device.
 pub(crate) fn network_devices(root: &Root) -> Vec<String> {
     root.names("sys/class/net").unwrap_or_default()
 }

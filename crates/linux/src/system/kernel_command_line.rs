@@ -12,7 +12,6 @@ use serde::Serialize;
 pub struct BootWord {
     /// As it stands there: `intel_idle.max_cstate=1`.
     pub word: String,
-    /// Its effect.
     pub does: &'static str,
 }
 

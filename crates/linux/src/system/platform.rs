@@ -9,7 +9,6 @@ use crate::energy::processor;
 use crate::root::{Gaps, Root};
 use serde::Serialize;
 
-/// The machine's own description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// The processor's name; on Arm, its designer and its part number.
@@ -18,7 +17,6 @@ pub struct Identity {
     pub vendor: Option<String>,
     /// The maker's name for it (DMI).
     pub product: Option<String>,
-    /// The kernel's release.
     pub kernel: Option<String>,
     /// True in a virtual machine, as far as it shows; `None` if nothing tells.
     pub virtual_machine: Option<bool>,

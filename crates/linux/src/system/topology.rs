@@ -70,7 +70,6 @@ pub fn smt_active(root: &Root, gaps: &mut Gaps) -> Option<bool> {
 /// Memory that is near to some CPUs and farther from the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
-    /// The kernel's number.
     pub node: u16,
     /// Near to these; a node may hold memory alone.
     pub cpus: CpuList,

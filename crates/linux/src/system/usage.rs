@@ -26,9 +26,7 @@ use std::os::unix::fs::FileExt as _;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuUsage {
     pub cpu: CpuId,
-    /// The time watched.
     pub elapsed: Duration,
-    /// Time not idle.
     pub busy: Option<Duration>,
     /// Time in each idle state as requested, in the order of the CPU's table, over the sleeps that
     /// have ended.
@@ -55,7 +53,6 @@ struct Watched {
 }
 
 impl UsageMeter {
-    /// Starts watching `cpus` now.
     pub fn start(root: &Root, cpus: &CpuList, now: Instant) -> Self {
         let mut stat = Stat::open(root);
         let idle = stat.idle_times();

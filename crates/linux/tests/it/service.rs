@@ -99,7 +99,6 @@ impl Running {
         child
     }
 
-    /// Becomes another program.
     pub fn become_another(&mut self) {
         writeln!(self.orders, "become").unwrap();
         while fs::read_to_string(format!("/proc/{}/comm", self.pid())).unwrap().trim() != "sleep" {
@@ -152,7 +151,6 @@ pub fn masks(process: u32) -> BTreeMap<u32, String> {
         .collect()
 }
 
-/// The CPUs of a thread.
 pub fn mask(thread: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();

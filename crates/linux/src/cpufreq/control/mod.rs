@@ -48,7 +48,6 @@ use domain::{Domain, Means};
 use machine::{CpuId, CpuList, Duration, FrequencyLimit, Instant};
 use std::collections::BTreeSet;
 
-/// How to open a [`FrequencyControl`].
 pub struct FrequencyOptions {
     /// Our name, for a process that finds a frequency taken.
     pub holder: String,
@@ -75,7 +74,6 @@ impl FrequencyOptions {
     }
 }
 
-/// Why frequencies cannot be held.
 #[derive(Debug, thiserror::Error)]
 pub enum FrequencyError {
     #[error(
@@ -163,7 +161,6 @@ impl FrequencyControl {
         Ok(control)
     }
 
-    /// The abilities of each domain.
     pub fn speeds(&self) -> impl Iterator<Item = &Speeds> {
         self.domains.iter().map(|domain| &domain.speeds)
     }

@@ -42,7 +42,6 @@ impl fmt::Display for FrequencyActuator {
     }
 }
 
-/// The outcome of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FrequencyState {
@@ -55,7 +54,6 @@ pub enum FrequencyState {
         /// The setting in force: the nearest that the hardware has. Where it is no frequency, the
         /// frequency that it stands for.
         reads: Kilohertz,
-        /// The file that sets it.
         by: FrequencyActuator,
         /// The setting, where it is no frequency: `energy preference balance_power`.
         setting: Option<String>,
@@ -91,9 +89,7 @@ impl fmt::Display for FrequencyState {
 pub struct FrequencyDrift {
     pub cpus: CpuList,
     pub file: String,
-    /// The text that we left.
     pub ours: String,
-    /// The text that it reads.
     pub reads: String,
 }
 

@@ -60,7 +60,6 @@ pub enum IdleActuator {
     Disable,
 }
 
-/// How to open an [`IdleControl`].
 pub struct IdleOptions {
     /// Our name, for a process that finds a CPU taken: `roost serve on 127.0.0.1:11211`.
     pub holder: String,
@@ -78,7 +77,6 @@ impl IdleOptions {
     }
 }
 
-/// The outcome of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitState {

@@ -24,21 +24,14 @@ pub enum ConfineError {
     Ended,
     /// A process of another user, where only one user's may be confined.
     #[error("process {process} is not user {user}'s own")]
-    NotOwn {
-        /// A process of the service.
-        process: u32,
-        /// The user.
-        user: u32,
-    },
+    NotOwn { process: u32, user: u32 },
     /// Another Roost process has it.
     #[error("process {process} is confined by {holder}: stop that first (its lock is \
         {path})", path = path.display())]
     Held {
-        /// A process of the service.
         process: u32,
         /// Name and process of the holder, as it wrote them.
         holder: String,
-        /// The lock file.
         path: PathBuf,
     },
     /// No lock or no journal can be kept, so nothing may change.
@@ -47,13 +40,11 @@ pub enum ConfineError {
     /// This actuator does not work here, or none does.
     #[error("cannot confine the service by {actuator}: {reason}")]
     Unsupported { actuator: ConfineActuator, reason: String },
-    /// A set without a CPU.
     #[error("no CPU to keep the service on: a service needs at least one")]
     Empty,
     /// CPUs that the service had not before.
     #[error("the service may not have them: {0}")]
     NotAllowed(#[from] AffinityError),
-    /// CPUs that are all offline.
     #[error("CPU {asked} is offline: online are {online}")]
     NoneOnline { asked: CpuList, online: CpuList },
     /// The kernel accepted the CPUs and uses others.

@@ -85,7 +85,6 @@ impl fmt::Display for ConfineActuator {
     }
 }
 
-/// How to open a [`Confiner`].
 pub struct ConfineOptions {
     /// Our name, for a process that finds the service taken: `roost govern memcached`.
     pub holder: String,
@@ -108,7 +107,6 @@ impl ConfineOptions {
 /// The effect of a call of [`Confiner::confine`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Confined {
-    /// Threads of the service.
     pub threads: usize,
     /// Threads that were moved to other CPUs; where a cpuset does it, all or none.
     pub changed: usize,
@@ -125,14 +123,11 @@ pub struct Drift {
     pub foreign: Vec<Foreign>,
 }
 
-/// A change by another program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreign {
     /// Its object: `CPUs of thread 12 of process 10`, `/sys/fs/cgroup/shop/cpuset.cpus`.
     pub what: String,
-    /// The present text.
     pub reads: String,
-    /// The text that we left.
     pub ours: String,
 }
 
@@ -156,7 +151,6 @@ pub struct Confiner {
     only_user: Option<u32>,
     allowed: CpuList,
     means: Means,
-    /// The present request.
     asked: Option<CpuList>,
     /// The number of checks so far.
     looks: u32,
@@ -169,7 +163,6 @@ pub struct Confiner {
     _locks: ServiceLocks,
 }
 
-/// The actuator at work.
 #[derive(Debug)]
 enum Means {
     Threads(Threads),

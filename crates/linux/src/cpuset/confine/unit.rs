@@ -37,7 +37,6 @@ pub(super) struct Unit {
     written: PersistentFile,
     /// The list in force in its cgroup.
     effective: String,
-    /// Our last list.
     ours: Option<CpuList>,
 }
 

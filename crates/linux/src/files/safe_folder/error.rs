@@ -9,19 +9,12 @@ pub enum SafeError {
     /// Another user could choose its content.
     #[error("{path}: {why}", path = path.display())]
     Unsafe {
-        /// The path.
         path: PathBuf,
         /// The other user, and the means.
         why: String,
     },
-    /// The system refused.
     #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// The path.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl SafeError {

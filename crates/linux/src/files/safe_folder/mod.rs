@@ -158,7 +158,6 @@ impl SafeFolder {
         &self.path
     }
 
-    /// The owner.
     pub fn owner(&self) -> Result<u32, SafeError> {
         Ok(rustix::fs::fstat(&self.place).map_err(failed(&self.path))?.st_uid)
     }

@@ -34,14 +34,12 @@ impl Whose {
     }
 }
 
-/// Idle time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdleSpans {
     /// All periods that have ended, by length.
     pub lengths: LengthHistogram,
     /// Of those, the long ones.
     pub long_count: u64,
-    /// Their time.
     pub long: Duration,
 }
 
@@ -59,7 +57,6 @@ impl IdleSpans {
 /// The counts since the program was loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// The end of the span.
     pub at: Instant,
     /// No thread of the service ran.
     pub service: IdleSpans,

@@ -101,7 +101,6 @@ impl AlarmProgram {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// The alarm of `cpu`.
     pub fn alarm(&self, cpu: CpuId) -> Result<KernelAlarm, BpfError> {
         self.0.word(cpu.index(), DUE)?;
         let rings = self.0.running.map("helpers").ok_or_else(|| refused("it has no rings".to_owned()))?;

@@ -12,10 +12,8 @@
 use super::{Attachment, BpfError, Fields, Notifier, Running, run};
 use machine::{CpuId, CpuList, Instant};
 
-/// An event of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockEvent {
-    /// The time.
     pub at: Instant,
     /// The kernel's name for the operation while it is under way.
     pub request: u64,
@@ -25,9 +23,7 @@ pub struct BlockEvent {
     pub device: u32,
     /// At the begin, the CPU of the requesting thread; at the completion, that of the interrupt.
     pub cpu: CpuId,
-    /// True if it is complete.
     pub is_complete: bool,
-    /// True if it writes.
     pub is_write: bool,
 }
 

@@ -46,7 +46,6 @@ pub struct Probe {
     pub function: Function,
 }
 
-/// The tally of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionTally {
     /// Calls from outside: recursion is one.
@@ -117,7 +116,6 @@ impl FunctionProgram {
         self.image.as_fd().try_clone_to_owned()
     }
 
-    /// The doorbell.
     pub fn rings(&self) -> io::Result<ImageRings> {
         let map = self.running.map("rings").ok_or(io::ErrorKind::NotFound)?;
         let mut builder = RingBufferBuilder::new();

@@ -27,7 +27,6 @@ pub struct IdleCounts {
     pub wakers: Wakers,
     /// Events that cannot follow each other, so one between was missed.
     pub odd: u64,
-    /// Its present activity.
     pub now: IdleNow,
 }
 
@@ -36,7 +35,6 @@ pub struct IdleCounts {
 pub enum IdleNow {
     /// No event yet: a CPU that is offline, or has not changed between idle and active since.
     Unknown,
-    /// Active.
     Active(Instant),
     /// In the state of this number.
     Idle(usize, Instant),

@@ -31,7 +31,6 @@ use std::fs::File;
 use std::mem::size_of;
 use std::os::fd::AsFd;
 
-/// The server that is watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watched {
     /// The TCP ports that it listens on.
@@ -111,7 +110,6 @@ impl RequestTimes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestCounts {
     pub cpu: CpuId,
-    /// Requests that were answered.
     pub requests: u64,
     /// Those of them that were timed.
     pub timed: u64,
@@ -274,7 +272,6 @@ impl RequestProgram {
         self.running.links.clear();
     }
 
-    /// The way in use.
     pub fn way(&self) -> RequestWay {
         self.way
     }

@@ -41,7 +41,6 @@ pub struct RequestAlarm {
     pub epoch: u64,
     /// The time of the arrival that triggered it.
     pub at: Instant,
-    /// The arrivals in its window.
     pub arrivals: u64,
 }
 

@@ -125,7 +125,6 @@ impl ThreadProgram {
         let _ = word.compare_exchange(0, word_of(now), Relaxed, Relaxed);
     }
 
-    /// Follows it no longer.
     pub fn forget(&mut self, thread: u32) {
         if let Some(index) = self.watched.remove(&thread) {
             // It may have gone already.

@@ -14,9 +14,7 @@ use std::thread;
 pub struct AllIdle {
     /// The sum, up to the last time that one of them began to work.
     pub time: Duration,
-    /// The number of times.
     pub times: u64,
-    /// The length of each time.
     pub lengths: LengthHistogram,
 }
 

@@ -21,7 +21,6 @@ pub(super) fn table() -> impl Iterator<Item = (u32, u32)> {
     CLASSES.iter().flat_map(|&(class, numbers)| numbers.iter().map(move |&number| (number, class)))
 }
 
-/// The class of one call.
 pub(super) fn class_of(number: u32) -> u32 {
     table().find(|&(known, _)| known == number).map_or(0, |(_, class)| class & !CAN_WAKE)
 }

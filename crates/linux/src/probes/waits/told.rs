@@ -41,7 +41,6 @@ pub struct WaitRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitTask {
     pub id: u32,
-    /// Its process's role.
     pub role: WaitRole,
 }
 
@@ -62,7 +61,6 @@ pub enum WaitHappened {
     },
     /// A thread that a request has reached woke this one, so it has reached this one too.
     Marked {
-        /// The waker.
         by: WaitTask,
     },
     Forked {
@@ -80,14 +78,11 @@ pub enum WaitHappened {
     },
     /// A request came to it.
     Triggered {
-        /// On this connection.
         request: u64,
-        /// To this port.
         port: u16,
     },
     /// It answered one.
     Responded {
-        /// On this connection.
         request: u64,
     },
 }
@@ -101,7 +96,6 @@ pub enum WaitChannel {
     Socket(u64),
 }
 
-/// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitEvent {
     pub at: Instant,
