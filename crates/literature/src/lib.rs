@@ -27,6 +27,7 @@ pub static POLICIES: &policy::registry::Registry = &[
     &idle::TEO_FEEDBACK,
     &frequency::fixed::ENDS,
     &frequency::fixed::USERSPACE,
+    &frequency::fixed_pace::ENTRY,
     &frequency::ondemand::ENTRY,
     &frequency::schedutil::ENTRY,
     &frequency::rubik::ENTRY,

@@ -3,6 +3,7 @@
 //! They speak in gears of a [`GearTable`], as `policy::frequency` says.
 //!
 //! - [`fixed`]: one gear, whatever happens.
+//! - [`fixed_pace`]: the same as a share of the nominal frequency.
 //! - [`ondemand`]: by how busy the core was.
 //! - [`schedutil`]: by the scheduler's average of how much it has to do.
 //! - [`rubik`]: at every arrival and completion, the slowest gear at which the whole queue keeps
@@ -14,6 +15,7 @@
 pub mod adrenaline;
 pub mod crescendo;
 pub mod fixed;
+pub mod fixed_pace;
 pub mod ondemand;
 pub mod rubik;
 pub mod schedutil;
