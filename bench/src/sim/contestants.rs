@@ -145,7 +145,7 @@ mod tests {
             {
                 let (setup, jobs) = document.setup(contestant.policies, 1).unwrap();
                 let ended = sim::Engine::new(setup, jobs).run();
-                assert_eq!(ended.books().left(), 1000, "{}", contestant.name());
+                assert_eq!(ended.metrics().left(), 1000, "{}", contestant.name());
             }
         }
     }

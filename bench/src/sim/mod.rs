@@ -181,10 +181,10 @@ impl Bench {
             measurements.push(Measurement {
                 round,
                 who: contestant.name(),
-                requests: ended.books().left(),
+                requests: ended.metrics().left(),
                 cpu_s,
                 wall_s,
-                mean_ns: ended.books().mean_response_ns(),
+                mean_ns: ended.metrics().mean_response_ns(),
                 watts: Some(ended.core_joules() / (ended.length_ns() as f64 * 1e-9)),
             });
         }

@@ -87,7 +87,7 @@ pub fn check(simpy: Option<&SimPy>, requests: u64) -> Result<Vec<Check>> {
         let run = |seed| -> Result<Option<(f64, f64)>> {
             let (setup, jobs) = document.setup(contestant.policies, seed)?;
             let ended = Engine::new(setup, jobs).run();
-            let Ok(sample) = ended.books().responses.sample() else { return Ok(None) };
+            let Ok(sample) = ended.metrics().responses.sample() else { return Ok(None) };
             let at = |quantity| sample.estimate(quantity).map(|ns| ns / SERVICE_NS);
             Ok(at(Quantity::Mean).zip(at(Quantity::Quantile(Quantile::P99))))
         };

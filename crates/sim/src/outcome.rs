@@ -270,14 +270,14 @@ pub struct Outcome {
 impl Outcome {
     /// The figures of a run that is over.
     pub fn new(contestant: &str, ended: &Ended) -> Self {
-        let (books, setup) = (ended.books(), ended.setup());
+        let (metrics, setup) = (ended.metrics(), ended.setup());
         let length_s = ended.length_ns() as f64 * 1e-9;
         let cpus = setup.platform.cpus() as f64;
         let cpu_time_ns = ended.length_ns() as f64 * cpus;
         let share = |ns: u64| ns as f64 / cpu_time_ns;
         let (responses, verdict) = responses_of(ended);
         let power = power_of(ended);
-        let states = setup.platform.cstates.0.iter().zip(&ended.residency.asleep_ns).zip(&books.sleeps);
+        let states = setup.platform.cstates.0.iter().zip(&ended.residency.asleep_ns).zip(&metrics.sleeps);
         let states = states.map(|((state, &asleep_ns), counts)| {
             let of_sleeps = |count: u64| count as f64 / counts.sleeps.max(1) as f64;
             StateShare {
@@ -290,19 +290,19 @@ impl Outcome {
         });
         let gears = &setup.platform.frequencies.gears;
         let working_ns: u64 = ended.residency.working_ns.iter().sum();
-        let points: Vec<Point> = books.samples.iter().map(|sample| point(sample, ended)).collect();
+        let points: Vec<Point> = metrics.samples.iter().map(|sample| point(sample, ended)).collect();
         let joules = ended.core_joules() + ended.uncore_joules() + ended.rest_joules();
-        let active_ns: u64 = books.samples.iter().map(|sample| sample.active_ns).sum();
+        let active_ns: u64 = metrics.samples.iter().map(|sample| sample.active_ns).sum();
         Self {
             contestant: contestant.to_owned(),
             policies: setup.policies.line.clone(),
             seed: setup.seed,
             verdict,
             replications: 1,
-            requests: books.left(),
+            requests: metrics.left(),
             length_s,
-            rate: books.left() as f64 / length_s,
-            most_in_system: books.most_in_system(),
+            rate: metrics.left() as f64 / length_s,
+            most_in_system: metrics.most_in_system(),
             responses,
             power: Power {
                 source: EnergySource::Modelled(setup.platform.name.clone()),
@@ -312,7 +312,7 @@ impl Outcome {
                 cpu_watts: (ended.core_joules() + ended.uncore_joules()) / length_s,
                 server_watts: joules / length_s,
                 cpu_half_width_watts: power.interval().map(|interval| interval.half_width),
-                joules_per_request: joules / books.left().max(1) as f64,
+                joules_per_request: joules / metrics.left().max(1) as f64,
             },
             working: share(working_ns),
             waking: share(ended.residency.waking_ns),
@@ -328,8 +328,8 @@ impl Outcome {
             classes: ended.class_counts(),
             transfers: ended.transfers(),
             foreseen: ended.foreseen(),
-            idle_lengths: lengths(&books.idle, length_s, cpu_time_ns),
-            active_lengths: lengths(&books.active, length_s, cpu_time_ns),
+            idle_lengths: lengths(&metrics.idle, length_s, cpu_time_ns),
+            active_lengths: lengths(&metrics.active, length_s, cpu_time_ns),
             points,
         }
     }
@@ -337,7 +337,7 @@ impl Outcome {
 
 /// The response times of one run, and how it ended.
 fn responses_of(ended: &Ended) -> (Responses, Verdict) {
-    let responses = &ended.books().responses;
+    let responses = &ended.metrics().responses;
     let precision_asked = ended.setup().precision.is_some();
     let asked = asked(ended.setup());
     if ended.end == End::Unstable {
@@ -374,7 +374,7 @@ fn responses_of(ended: &Ended) -> (Responses, Verdict) {
 fn power_of(ended: &Ended) -> RatioEstimator {
     let mut power = RatioEstimator::new();
     let (mut joules, mut seconds) = (0.0, 0.0);
-    for sample in &ended.books().samples {
+    for sample in &ended.metrics().samples {
         joules += sample.core_joules + ended.uncore_joules_of(sample);
         seconds += sample.length_ns as f64 * 1e-9;
         power.observe(joules, seconds);
@@ -390,7 +390,7 @@ impl Outcome {
         let mut outcome = Self::new(contestant, first);
         let mut all = Replications::new(first.setup().horizon);
         for run in runs {
-            if run.end == End::Unstable || all.add(run.setup().seed, &run.books().responses).is_err() {
+            if run.end == End::Unstable || all.add(run.setup().seed, &run.metrics().responses).is_err() {
                 outcome.verdict = Verdict::Unstable;
                 outcome.responses = Responses::default();
                 return Some(outcome);
@@ -413,7 +413,7 @@ impl Outcome {
         power.cpu_half_width_watts = across_runs(&of_runs).map(|interval| interval.half_width);
         let points: Vec<Vec<Point>> = runs
             .iter()
-            .map(|run| run.books().samples.iter().map(|sample| point(sample, run)).collect())
+            .map(|run| run.metrics().samples.iter().map(|sample| point(sample, run)).collect())
             .collect();
         let shortest = points.iter().map(Vec::len).min().unwrap_or(0);
         outcome.points = (0..shortest).map(|at| mean_point(points.iter().map(|run| &run[at]))).collect();

@@ -1,7 +1,7 @@
 //! Readings for policies, and what becomes of their decisions.
 
-use super::books::histogram;
 use super::hardware::Hardware;
+use super::metrics::histogram;
 use super::{Core, Doing, Engine, Later};
 use hdrhistogram::Histogram;
 use machine::Duration;
@@ -73,7 +73,7 @@ impl Engine {
             Decision::Gear { cpu, gear } => self.wish(cpu.index(), gear),
             Decision::Gears(gear) => (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, gear)),
             Decision::Review { cpu, at } => {
-                self.agenda.add(at.as_nanos(), Later::Review { cpu: cpu.index() });
+                self.events.add(at.as_nanos(), Later::Review { cpu: cpu.index() });
             }
         }
     }

@@ -38,15 +38,15 @@ impl Engine {
         match self.cores[cpu].doing {
             Doing::Working => {
                 let cost = self.hardware.length_ns(cpu, interrupt.cost_ns, 0);
-                self.books.interrupted(interrupt.cost_ns);
+                self.metrics.interrupted(interrupt.cost_ns);
                 let core = &mut self.cores[cpu];
                 core.began += cost;
                 core.ends += cost;
                 let ends = core.ends;
-                self.agenda.set(cpu, ends);
+                self.events.set(cpu, ends);
                 match interrupt.then {
                     Then::Nothing => {}
-                    then => self.agenda.add(now + cost, Later::Then(then)),
+                    then => self.events.add(now + cost, Later::Then(then)),
                 }
             }
             Doing::Asleep | Doing::Polling => {
@@ -69,16 +69,16 @@ impl Engine {
         }
         self.cores[cpu].doing = Doing::Interrupted;
         let cost = self.hardware.begin_ns(cpu, next.cost_ns, 0, now);
-        self.agenda.set(cpu, now + cost);
+        self.events.set(cpu, now + cost);
     }
 
     /// The interrupt that the CPU was busy with is over.
     pub(super) fn end_interrupt(&mut self, cpu: usize) {
         if let Some(done) = self.cores[cpu].interrupts.pop_front() {
-            self.books.interrupted(done.cost_ns);
+            self.metrics.interrupted(done.cost_ns);
             self.follow(done.then);
         }
-        self.agenda.clear(cpu);
+        self.events.clear(cpu);
         self.next_work(cpu);
     }
 
@@ -142,7 +142,7 @@ impl Engine {
             }
         };
         let deferrable = noise.deferrable;
-        self.agenda.add(self.now + (gap as u64).max(1), Later::Noise { source });
+        self.events.add(self.now + (gap as u64).max(1), Later::Noise { source });
         let interrupt = Interrupt { cost_ns, then: Then::Nothing };
         if !deferrable || !self.hold_back(cpu, interrupt) {
             self.interrupt(cpu, interrupt);

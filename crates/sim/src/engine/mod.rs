@@ -3,7 +3,7 @@
 //! ```text
 //!   workload::Jobs --> arrive --> (staged?) --> (receive interrupt?) --> dispatch --> a queue
 //!                                                                                      |
-//!   agenda: core c is due  --> Working: complete, next work or idle      ready <-- signal, wake-up
+//!   events: core c is due  --> Working: complete, next work or idle      ready <-- signal, wake-up
 //!                              Waking:  ready, next work                               |
 //!                              Asleep:  a tick, a planned wake-up                    start --> Working
 //!           something rare --> a clock changes, an interrupt ends, a device answers, a policy's time has come
@@ -19,43 +19,44 @@
 //! begun; Little's law between the mean number in the system and the mean time in it, exactly,
 //! because both are sums over the same visits.
 //!
-//! Files: `working` is the request path, `sleeping` idle entry and exit, `interrupts` what
-//! preempts, `pieces` requests with devices or shards, `clocking` gears, `placing` connections on
-//! workers, `counting` how many cores, `delaying` when to wake, `books` what was seen.
+//! Files: `requests` is the request path, `idle` idle entry and exit, `interrupts` whatever preempts,
+//! `fanout` requests with devices or shards, `dvfs` frequencies, `placement` connections on workers,
+//! `core_policy` how many cores, `system_sleep` naps of the whole machine, `wake_delay` and
+//! `pre_wake` when to wake, `known` and `decisions` the calls of policies, `metrics` all counts.
 
-mod agenda;
-mod anticipating;
-mod books;
-mod clocking;
-mod counting;
+mod core_policy;
 mod decisions;
-mod delaying;
+mod dvfs;
+mod event_queue;
+mod fanout;
 mod hardware;
+mod idle;
 mod idle_sets;
 mod interrupts;
 mod known;
 mod meter;
-mod napping;
-mod pieces;
-mod placing;
+mod metrics;
+mod placement;
+mod pre_wake;
 mod quiescing;
+mod requests;
 mod running;
 mod setup;
-mod sleeping;
 mod staging;
+mod system_sleep;
 mod task;
 mod turbo;
-mod working;
+mod wake_delay;
 
-pub(crate) use books::histogram;
-pub use books::{Books, Coarse, IdleLengths, Sample, SleepCounts};
 pub use hardware::MAX_CPUS;
 pub use meter::Residency;
+pub(crate) use metrics::histogram;
+pub use metrics::{Coarse, IdleLengths, Metrics, Sample, SleepCounts};
 pub use running::{End, Ended};
 pub use setup::{Closed, Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Target, Wait};
 
 use crate::fleet::Leaf;
-use agenda::Agenda;
+use event_queue::EventQueue;
 use hardware::{CpuSet, Hardware};
 use idle_sets::IdleSets;
 use interrupts::{Interrupt, Then};
@@ -127,19 +128,19 @@ enum Later {
     /// The policy that holds back other people's work wants to be called.
     Quiescing,
     /// The planner of early wake-ups wants to be called.
-    Anticipating,
+    PreWake,
     /// The frequency policy asked to look at the CPU again.
     Review { cpu: usize },
     /// The policy that counts cores wants to be called.
-    Counting,
+    CoreControl,
     /// The frequency policy wants to be called.
-    Clocking,
+    Dvfs,
     /// The policy that places connections wants to be called.
-    Placing(placing::Post),
+    Placement(placement::Post),
     /// The stage's time has come.
     Staging,
     /// The delaying policy's model is to be rebuilt.
-    Delaying,
+    WakeDelay,
     /// A sample for the time series.
     Sample,
 }
@@ -149,7 +150,7 @@ pub struct Engine {
     setup: Setup,
     now: u64,
     hardware: Hardware,
-    agenda: Agenda<Later>,
+    events: EventQueue<Later>,
     cores: Vec<Core>,
     /// Waiting for any core, where the queue is shared.
     shared: VecDeque<Task>,
@@ -168,16 +169,16 @@ pub struct Engine {
     next_at: u64,
     /// Requests taken from the load.
     fetched: u64,
-    ahead: sleeping::Ahead,
+    ahead: idle::Ahead,
     chance: Random,
     turn: usize,
-    sleepers: sleeping::Sleepers,
-    clocking: clocking::Clocking,
-    counting: counting::Counting,
-    placing: Option<Box<placing::Placing>>,
-    delaying: delaying::Delaying,
+    sleepers: idle::Sleepers,
+    dvfs: dvfs::Dvfs,
+    core_policy: core_policy::CoreControl,
+    placement: Option<Box<placement::Placement>>,
+    wake_delay: wake_delay::WakeDelay,
     staging: Option<Box<staging::Stage>>,
-    anticipating: Option<Box<anticipating::Anticipating>>,
+    pre_wake: Option<Box<pre_wake::PreWake>>,
     quiescing: Option<Box<quiescing::Quiescing>>,
     outside_ns: u64,
     /// Some part has to be told of every answer.
@@ -187,7 +188,7 @@ pub struct Engine {
     adapts: bool,
     /// Requests in the system when the last one came.
     backlog: u64,
-    books: Books,
+    metrics: Metrics,
     sample_every: u64,
     /// Sums up to the last sample.
     sampled: Sample,

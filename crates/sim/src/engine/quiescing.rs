@@ -5,7 +5,7 @@
 //! the device, and ends with its reply. Deferrable noise is the one background group. What strikes
 //! while the group is frozen runs when it thaws, all of it: its work is moved, never saved.
 
-use super::agenda::NEVER;
+use super::event_queue::NEVER;
 use super::interrupts::Interrupt;
 use super::{Engine, Later, Setup};
 use machine::Instant;
@@ -92,7 +92,7 @@ impl Engine {
             let due = due.as_nanos().max(self.now + 1);
             if due < quiescing.timer_ns {
                 quiescing.timer_ns = due;
-                self.agenda.add(due, Later::Quiescing);
+                self.events.add(due, Later::Quiescing);
             }
         }
     }

@@ -1,13 +1,13 @@
 //! A run from beginning to end.
 
-use super::agenda::{Agenda, NEVER};
-use super::books::{Books, Sample};
+use super::event_queue::{EventQueue, NEVER};
 use super::hardware::{CpuSet, Hardware};
 use super::idle_sets::IdleSets;
+use super::metrics::{Metrics, Sample};
 use super::task::Task;
 use super::{
-    Core, Doing, Engine, Later, Setup, anticipating, clocking, counting, delaying, placing, quiescing,
-    sleeping, staging,
+    Core, Doing, Engine, Later, Setup, core_policy, dvfs, idle, placement, pre_wake, quiescing, staging,
+    wake_delay,
 };
 use crate::fleet::Leaf;
 use crate::outcome::ClassCount;
@@ -52,17 +52,17 @@ impl Engine {
         let classes = jobs.classes();
         let deadlines = classes.iter().map(|class| class.deadline.map_or(u64::MAX, |due| due.as_nanos()));
         let responses = Collector::new(setup.precision);
-        let books = Books::new(responses, deadlines.collect(), setup.platform.cstates.0.len());
+        let metrics = Metrics::new(responses, deadlines.collect(), setup.platform.cstates.0.len());
         let knows_future = setup.policies.clairvoyance().is_some();
         let core = || Core { limit_ns: u64::MAX, timer_ns: NEVER, ..Core::default() };
-        let placing = placing::Placing::new(&setup, &jobs).map(Box::new);
-        let counting = counting::Counting::new(&setup);
+        let placement = placement::Placement::new(&setup, &jobs).map(Box::new);
+        let core_policy = core_policy::CoreControl::new(&setup);
         let staging = staging::Stage::new(&setup).map(Box::new);
         let is_served_outside = setup.nic.is_some() || setup.closed.is_some();
-        let is_decided_by = counting.watches() || placing.is_some() || staging.is_some();
+        let is_decided_by = core_policy.watches() || placement.is_some() || staging.is_some();
         Self {
             now: 0,
-            agenda: Agenda::new(cpus),
+            events: EventQueue::new(cpus),
             cores: (0..cpus).map(|_| core()).collect(),
             shared: VecDeque::new(),
             pieces: Default::default(),
@@ -72,22 +72,22 @@ impl Engine {
             next: Task::default(),
             next_at: NEVER,
             fetched: 0,
-            ahead: sleeping::Ahead::new(knows_future, setup.workers),
+            ahead: idle::Ahead::new(knows_future, setup.workers),
             chance: Random::new(setup.seed, ENGINE_STREAM),
             turn: 0,
-            sleepers: sleeping::Sleepers::new(&setup),
-            clocking: clocking::Clocking::new(&setup),
-            counting,
-            placing,
-            delaying: delaying::Delaying::new(&setup),
+            sleepers: idle::Sleepers::new(&setup),
+            dvfs: dvfs::Dvfs::new(&setup),
+            core_policy,
+            placement,
+            wake_delay: wake_delay::WakeDelay::new(&setup),
             staging,
-            anticipating: anticipating::Anticipating::new(&setup).map(Box::new),
+            pre_wake: pre_wake::PreWake::new(&setup).map(Box::new),
             quiescing: quiescing::Quiescing::new(&setup).map(Box::new),
             outside_ns: setup.outside.as_nanos(),
             is_watched: is_served_outside || is_decided_by,
             adapts: setup.policies.adapts(),
             backlog: 0,
-            books,
+            metrics,
             sample_every: 0,
             sampled: Sample::default(),
             leaf: None,
@@ -107,12 +107,13 @@ impl Engine {
         self.begin();
         let mut end = self.go_on();
         // The rest when no request comes any more shows whether the machine kept up.
-        if self.adapts && self.backlog > BACKLOG_MIN && self.backlog * BACKLOG_SHARE > self.books.entered() {
+        if self.adapts && self.backlog > BACKLOG_MIN && self.backlog * BACKLOG_SHARE > self.metrics.entered()
+        {
             end = End::Unstable;
         }
         self.take_sample();
         assert!(
-            self.books.littles_law_holds(),
+            self.metrics.littles_law_holds(),
             "Little's law: a visit was counted wrongly; please report the seed"
         );
         let residency = self.hardware.residency(self.now);
@@ -133,7 +134,7 @@ impl Engine {
                 Some(_) if self.setup.length.is_none() => FIRST_SAMPLE_NS,
                 _ => ((length / f64::from(self.setup.samples)) as u64).max(1),
             };
-            self.agenda.add(self.sample_every, Later::Sample);
+            self.events.add(self.sample_every, Later::Sample);
         }
         if self.setup.closed.is_none() {
             self.fetch();
@@ -148,7 +149,7 @@ impl Engine {
         for index in 0..self.setup.noise.len() {
             for _ in 0..self.sources_of(index, self.hardware.cpus()) {
                 let gap = self.setup.noise[index].every.as_nanos() as f64 * self.chance.exponential();
-                self.agenda.add(gap as u64, Later::Noise { source });
+                self.events.add(gap as u64, Later::Noise { source });
                 source += 1;
             }
         }
@@ -164,8 +165,8 @@ impl Engine {
         let stop_at = self.setup.length.map_or(NEVER, |length| length.as_nanos());
         let mut look_at = LOOK_EVERY;
         loop {
-            let (core_at, core) = self.agenda.next_core();
-            let rare_at = self.agenda.next_rare();
+            let (core_at, core) = self.events.next_core();
+            let rare_at = self.events.next_rare();
             if core_at <= self.next_at && core_at <= rare_at {
                 if core_at == NEVER {
                     return End::Complete;
@@ -174,7 +175,7 @@ impl Engine {
                 match self.cores[core].doing {
                     Doing::Working => {
                         self.complete(core);
-                        if self.books.left() >= look_at {
+                        if self.metrics.left() >= look_at {
                             look_at += LOOK_EVERY;
                             if let Some(end) = self.look() {
                                 return end;
@@ -185,18 +186,18 @@ impl Engine {
                     Doing::Waking => self.ready(core),
                     Doing::Asleep | Doing::Polling => self.idle_timer(core),
                     // A core that is stopped, or being looked after, waits for nothing.
-                    Doing::Between | Doing::Napping => self.agenda.clear(core),
+                    Doing::Between | Doing::Napping => self.events.clear(core),
                 }
-                if self.next_at == NEVER && self.books.left() == self.books.entered() && self.is_over() {
+                if self.next_at == NEVER && self.metrics.left() == self.metrics.entered() && self.is_over() {
                     return End::Complete;
                 }
             } else if self.next_at <= rare_at {
                 if self.next_at > stop_at {
                     // The requests that are here are served; no others come.
-                    self.backlog = self.books.in_system();
+                    self.backlog = self.metrics.in_system();
                     self.next_at = NEVER;
                     self.fetched = self.setup.requests;
-                    if self.books.in_system() == 0 {
+                    if self.metrics.in_system() == 0 {
                         self.now = self.now.max(stop_at);
                         return End::Complete;
                     }
@@ -204,15 +205,15 @@ impl Engine {
                 }
                 self.now = self.next_at;
                 self.arrive();
-                if self.books.in_system() > FLOOD {
+                if self.metrics.in_system() > FLOOD {
                     return End::Unstable;
                 }
             } else {
                 self.now = rare_at;
-                if let Some(what) = self.agenda.pop_rare() {
+                if let Some(what) = self.events.pop_rare() {
                     self.seldom(what);
                 }
-                if rare_at > stop_at && self.books.in_system() == 0 {
+                if rare_at > stop_at && self.metrics.in_system() == 0 {
                     return End::Complete;
                 }
             }
@@ -222,10 +223,10 @@ impl Engine {
     /// Whether the run may end before its requests do.
     #[cold]
     fn look(&self) -> Option<End> {
-        if self.books.in_system() > FLOOD || self.books.responses.is_unstable() {
+        if self.metrics.in_system() > FLOOD || self.metrics.responses.is_unstable() {
             return Some(End::Unstable);
         }
-        self.books.responses.is_precise().then_some(End::Precise)
+        self.metrics.responses.is_precise().then_some(End::Precise)
     }
 
     /// No more requests will come. A leaf that gets no more requests draws power until the fleet's
@@ -244,19 +245,19 @@ impl Engine {
             Later::Device { request } => self.device_done(request),
             Later::Client { client } => self.client_timer(client),
             Later::Quiescing => self.quiesce_timer(),
-            Later::Anticipating => self.anticipate(),
+            Later::PreWake => self.anticipate(),
             Later::Review { cpu } => self.review(cpu),
-            Later::Counting => self.count_cores(),
-            Later::Clocking => self.clock_timer(),
-            Later::Placing(post) => self.place(post),
+            Later::CoreControl => self.count_cores(),
+            Later::Dvfs => self.clock_timer(),
+            Later::Placement(post) => self.place(post),
             Later::Staging => self.stage_timer(),
-            Later::Delaying => self.delay_timer(),
+            Later::WakeDelay => self.delay_timer(),
             Later::Sample => {
                 self.take_sample();
-                if self.books.thin() {
+                if self.metrics.thin() {
                     self.sample_every *= 2;
                 }
-                self.agenda.add(self.now + self.sample_every, Later::Sample);
+                self.events.add(self.now + self.sample_every, Later::Sample);
             }
         }
     }
@@ -285,7 +286,7 @@ impl Engine {
         let difference = |new: &[u64], old: &[u64]| {
             new.iter().enumerate().map(|(at, ns)| ns - old.get(at).copied().unwrap_or(0)).collect()
         };
-        self.books.sample(Sample {
+        self.metrics.sample(Sample {
             until_ns: now,
             length_ns: now - since.until_ns,
             core_joules: sum.core_joules - since.core_joules,
@@ -309,8 +310,8 @@ pub struct Ended {
 
 impl Ended {
     /// What was seen.
-    pub fn books(&self) -> &Books {
-        &self.engine.books
+    pub fn metrics(&self) -> &Metrics {
+        &self.engine.metrics
     }
     /// How long it was.
     pub fn length_ns(&self) -> u64 {
@@ -341,8 +342,8 @@ impl Ended {
     }
     /// Requests by class.
     pub fn class_counts(&self) -> Vec<ClassCount> {
-        let books = &self.engine.books;
-        let classes = self.engine.jobs.classes().iter().zip(books.by_class());
+        let metrics = &self.engine.metrics;
+        let classes = self.engine.jobs.classes().iter().zip(metrics.by_class());
         let count = |class: &JobClass, requests, missed: u64| ClassCount {
             name: class.name.clone(),
             requests,

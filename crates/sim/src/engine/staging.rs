@@ -2,7 +2,7 @@
 //! between two bursts (the CPU sleeps paper, section 3). The stage stands in front of the machine,
 //! as the paper's proxy did on another one; its own energy is not counted.
 
-use super::agenda::NEVER;
+use super::event_queue::NEVER;
 use super::task::Task;
 use super::{Engine, Later, Setup};
 use machine::{Duration, Instant};
@@ -79,7 +79,7 @@ impl Engine {
             let due = due.as_nanos().max(self.now + 1);
             if due < stage.timer_ns {
                 stage.timer_ns = due;
-                self.agenda.add(due, Later::Staging);
+                self.events.add(due, Later::Staging);
             }
         }
     }

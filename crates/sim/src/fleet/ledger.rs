@@ -27,24 +27,24 @@ pub(super) struct Served {
 impl Served {
     /// A leaf of this group is done.
     pub fn new(group: usize, ended: &Ended, points: u32) -> Self {
-        let books = ended.books();
+        let metrics = ended.metrics();
         let length_ns = ended.length_ns() as f64;
         let cpu_ns = length_ns * ended.setup().platform.cpus() as f64;
         let joules = [ended.core_joules(), ended.uncore_joules(), ended.rest_joules()];
         let is_steady = ended.setup().horizon == Horizon::Steady;
-        let grew = || matches!(books.responses.sample(), Err(Doubt::Unstable));
+        let grew = || matches!(metrics.responses.sample(), Err(Doubt::Unstable));
         let working_ns: u64 = ended.residency.working_ns.iter().sum();
         let asleep_ns: u64 = ended.residency.asleep_ns.iter().sum();
         // What a leaf still served after the end of the fleet's time is in its sums and in no
         // point.
-        let samples = books.samples.iter().take(points as usize);
+        let samples = metrics.samples.iter().take(points as usize);
         let cpu_watts = samples.map(|sample| {
             (sample.core_joules + ended.uncore_joules_of(sample)) / (sample.length_ns as f64 * 1e-9)
         });
         Self {
             group,
             unstable: ended.end == End::Unstable || (is_steady && grew()),
-            requests: books.left(),
+            requests: metrics.left(),
             watts: joules.map(|joules| joules / (length_ns * 1e-9)),
             working: working_ns as f64 / cpu_ns,
             awake: (cpu_ns - asleep_ns as f64) / length_ns,

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use toml::Value;
 
 /// The system's allocator, counting.
-struct Counting;
+struct CoreControl;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
@@ -17,7 +17,7 @@ static CALLS: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call is handed to the system's allocator as it came; counting touches no memory but
 // its counters.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CoreControl {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, Ordering::Relaxed);
         let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -34,7 +34,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CoreControl = CoreControl;
 
 /// Most bytes at once, and allocations, of a run of so many requests.
 fn used(policies: &str, dispatch: &str, requests: i64) -> (usize, usize) {
@@ -48,7 +48,7 @@ fn used(policies: &str, dispatch: &str, requests: i64) -> (usize, usize) {
     let (live, calls) = (LIVE.load(Ordering::Relaxed), CALLS.load(Ordering::Relaxed));
     MOST.store(live, Ordering::Relaxed);
     let ended = Engine::new(setup, jobs).run();
-    assert_eq!(ended.books().left(), requests as u64, "{policies}");
+    assert_eq!(ended.metrics().left(), requests as u64, "{policies}");
     (MOST.load(Ordering::Relaxed) - live, CALLS.load(Ordering::Relaxed) - calls)
 }
 

@@ -1,7 +1,7 @@
 //! Frequencies: the policy hears of the cores, and its answers become wishes of their P-states.
 
-use super::agenda::NEVER;
 use super::decisions::Readers;
+use super::event_queue::NEVER;
 use super::known::{Frequencies, frequency_policy};
 use super::setup::Dispatch;
 use super::task::Task;
@@ -11,7 +11,7 @@ use policy::frequency::GearIndex;
 use policy::kind::{Constant, FrequencyPolicy, Head, Policy, Request, Watch};
 
 /// The policy and its driver's state.
-pub(super) struct Clocking {
+pub(super) struct Dvfs {
     policy: Frequencies,
     /// Another policy may choose frequencies besides.
     pub is_constant: bool,
@@ -21,7 +21,7 @@ pub(super) struct Clocking {
     timer_ns: u64,
 }
 
-impl Clocking {
+impl Dvfs {
     pub fn new(setup: &Setup) -> Self {
         let made = setup.policies.frequency(setup);
         let policy = made.unwrap_or_else(|| Box::new(Constant(None)));
@@ -62,23 +62,23 @@ impl Engine {
     /// Carries out all decisions, then that of a call for one core, and sets the timer.
     #[inline]
     fn obey_frequency_policy(&mut self, answer: Option<(usize, GearIndex)>) {
-        while let Some(decision) = frequency_policy!(&mut self.clocking.policy, p => p.poll_decision()) {
+        while let Some(decision) = frequency_policy!(&mut self.dvfs.policy, p => p.poll_decision()) {
             self.carry_out(decision);
         }
         if let Some((core, gear)) = answer {
             self.wish(core, gear);
         }
-        if let Some(due) = frequency_policy!(&self.clocking.policy, p => p.poll_timeout())
-            && due.as_nanos() < self.clocking.timer_ns
+        if let Some(due) = frequency_policy!(&self.dvfs.policy, p => p.poll_timeout())
+            && due.as_nanos() < self.dvfs.timer_ns
         {
             self.clock_timer_at(due.as_nanos().max(self.now + 1));
         }
     }
 
     fn clock_timer_at(&mut self, at: u64) {
-        if at < self.clocking.timer_ns {
-            self.clocking.timer_ns = at;
-            self.agenda.add(at, Later::Clocking);
+        if at < self.dvfs.timer_ns {
+            self.dvfs.timer_ns = at;
+            self.events.add(at, Later::Dvfs);
         }
     }
 
@@ -89,7 +89,7 @@ impl Engine {
             if at == self.now {
                 self.clock_changes(domain);
             } else {
-                self.agenda.add(at, Later::Clock { domain });
+                self.events.add(at, Later::Clock { domain });
             }
         }
     }
@@ -115,7 +115,7 @@ impl Engine {
     /// The core's queue has changed: which gear does it need?
     #[inline]
     pub(super) fn clock_choose(&mut self, core: usize) {
-        if !self.clocking.watches_arrivals() {
+        if !self.dvfs.watches_arrivals() {
             return;
         }
         let now = Instant::from_nanos(self.now);
@@ -134,10 +134,10 @@ impl Engine {
             // Of a queue that all serve, this core will see every so-manieth.
             let (shared, every) = (&self.shared, self.active_count);
             let waiting = |place: usize| shared.get(place * every).map(arrived);
-            frequency_policy!(&mut self.clocking.policy, p => p.handle_queue(now, core, head, &waiting))
+            frequency_policy!(&mut self.dvfs.policy, p => p.handle_queue(now, core, head, &waiting))
         } else {
             let waiting = |place: usize| state.queue.get(place).map(arrived);
-            frequency_policy!(&mut self.clocking.policy, p => p.handle_queue(now, core, head, &waiting))
+            frequency_policy!(&mut self.dvfs.policy, p => p.handle_queue(now, core, head, &waiting))
         };
         self.obey_frequency_policy(gear.map(|gear| (core, gear)));
     }
@@ -145,13 +145,13 @@ impl Engine {
     /// The core begins a task.
     #[inline]
     pub(super) fn clock_started(&mut self, core: usize) {
-        match self.clocking.watch {
+        match self.dvfs.watch {
             Watch::Queues => self.clock_choose(core),
             Watch::Work => {
                 let now = Instant::from_nanos(self.now);
                 let (request, gear) = (request(&self.cores[core].task), GearIndex(self.hardware.gear(core)));
                 let answer = frequency_policy!(
-                    &mut self.clocking.policy,
+                    &mut self.dvfs.policy,
                     p => p.handle_start(now, core, &request, gear)
                 );
                 self.obey_frequency_policy(answer.map(|gear| (core, gear)));
@@ -163,7 +163,7 @@ impl Engine {
     /// A policy asked to look at the core again.
     pub(super) fn review(&mut self, core: usize) {
         let now = Instant::from_nanos(self.now);
-        let is_due = frequency_policy!(&mut self.clocking.policy, p => p.handle_review(now, core));
+        let is_due = frequency_policy!(&mut self.dvfs.policy, p => p.handle_review(now, core));
         if is_due && self.cores[core].doing == Doing::Working {
             self.clock_started(core);
         }
@@ -172,9 +172,9 @@ impl Engine {
     /// The core has nothing to do.
     #[inline]
     pub(super) fn clock_idle(&mut self, core: usize) {
-        if self.clocking.watch == Watch::Work {
+        if self.dvfs.watch == Watch::Work {
             let (now, gear) = (Instant::from_nanos(self.now), GearIndex(self.hardware.gear(core)));
-            let answer = frequency_policy!(&mut self.clocking.policy, p => p.handle_idle(now, core, gear));
+            let answer = frequency_policy!(&mut self.dvfs.policy, p => p.handle_idle(now, core, gear));
             self.obey_frequency_policy(answer.map(|gear| (core, gear)));
         }
     }
@@ -182,25 +182,25 @@ impl Engine {
     /// The core has completed a task.
     #[inline]
     pub(super) fn clock_completed(&mut self, core: usize, task: &Task) {
-        self.clocking.readers.record(self.now - task.arrived_ns);
-        if self.clocking.watch != Watch::Nothing {
+        self.dvfs.readers.record(self.now - task.arrived_ns);
+        if self.dvfs.watch != Watch::Nothing {
             let now = Instant::from_nanos(self.now);
             let request = request(task);
-            frequency_policy!(&mut self.clocking.policy, p => p.handle_completion(now, core, &request));
+            frequency_policy!(&mut self.dvfs.policy, p => p.handle_completion(now, core, &request));
             self.obey_frequency_policy(None);
         }
     }
 
     /// The policy's time has come.
     pub(super) fn clock_timer(&mut self) {
-        if self.now < self.clocking.timer_ns {
+        if self.now < self.dvfs.timer_ns {
             return;
         }
-        self.clocking.timer_ns = NEVER;
+        self.dvfs.timer_ns = NEVER;
         let now = Instant::from_nanos(self.now);
-        let Self { clocking, hardware, cores, .. } = self;
-        let seen = clocking.readers.read(hardware, cores, now.as_nanos(), self.active_count);
-        frequency_policy!(&mut clocking.policy, p => p.handle_timeout(now, &seen));
+        let Self { dvfs, hardware, cores, .. } = self;
+        let seen = dvfs.readers.read(hardware, cores, now.as_nanos(), self.active_count);
+        frequency_policy!(&mut dvfs.policy, p => p.handle_timeout(now, &seen));
         self.obey_frequency_policy(None);
     }
 }

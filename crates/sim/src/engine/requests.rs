@@ -1,6 +1,6 @@
 //! The request path: a request arrives, is queued, worked on, and leaves.
 
-use super::agenda::NEVER;
+use super::event_queue::NEVER;
 use super::setup::{Dispatch, Pick};
 use super::task::{Task, WHOLE};
 use super::{Doing, Engine, Interrupt, Later, Then};
@@ -25,15 +25,15 @@ impl Engine {
     // one to the next.
     #[inline(always)]
     pub(super) fn enter(&mut self, mut task: Task) {
-        self.books.enter(self.now);
+        self.metrics.enter(self.now);
         if !self.adapts {
-            let in_system = self.books.in_system();
-            self.books.responses.observe(in_system);
+            let in_system = self.metrics.in_system();
+            self.metrics.responses.observe(in_system);
         }
         if self.setup.dispatch != Dispatch::Shared {
             task.core = self.choose_core(&task) as u16;
         }
-        if self.counting.watches() {
+        if self.core_policy.watches() {
             self.counting_sees_arrival(task.arrived_ns);
         }
         if self.staging.is_some() {
@@ -47,7 +47,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
         if self.fetched >= self.setup.requests {
-            self.backlog = self.books.in_system();
+            self.backlog = self.metrics.in_system();
             self.next_at = NEVER;
             return;
         }
@@ -59,7 +59,7 @@ impl Engine {
                 self.next_at = self.next.arrived_ns;
             }
             None => {
-                self.backlog = self.books.in_system();
+                self.backlog = self.metrics.in_system();
                 self.next_at = NEVER;
             }
         }
@@ -96,7 +96,7 @@ impl Engine {
             Dispatch::Shared => self.enqueue_shared(task),
             Dispatch::Random | Dispatch::RoundRobin => {
                 let mut core = self.routed_core().unwrap_or(usize::from(task.core));
-                if self.delaying.is_on() {
+                if self.wake_delay.is_on() {
                     core = self.reroute(core);
                 }
                 self.enqueue(core, task);
@@ -116,7 +116,7 @@ impl Engine {
         match self.setup.dispatch {
             // The first that is free; which connection's worker is asked when it is let in.
             Dispatch::Shared | Dispatch::ForkJoin => 0,
-            Dispatch::Connections if self.placing.is_some() => 0,
+            Dispatch::Connections if self.placement.is_some() => 0,
             // Drawn when the request was generated, where a policy knows the future.
             _ if self.ahead.is_on() => self.ahead.core_of_arrival(),
             Dispatch::Connections => self.nth_active(task.connection as usize),
@@ -161,7 +161,7 @@ impl Engine {
         // More cores on their way than tasks waiting would wake for nothing.
         if let Some(core) = self.pick_idle() {
             self.signal_work(core);
-        } else if self.clocking.watches_arrivals() {
+        } else if self.dvfs.watches_arrivals() {
             self.clock_arrival_shared();
         }
     }
@@ -194,12 +194,12 @@ impl Engine {
     #[inline]
     pub(super) fn enqueue(&mut self, core: usize, task: Task) {
         self.cores[core].queue.push_back(task);
-        if self.delaying.is_on() {
+        if self.wake_delay.is_on() {
             return self.delay_arrival(core);
         }
         match self.cores[core].doing {
             Doing::Asleep | Doing::Polling => self.signal_work(core),
-            _ if self.clocking.watches_arrivals() => self.clock_choose(core),
+            _ if self.dvfs.watches_arrivals() => self.clock_choose(core),
             _ => {}
         }
     }
@@ -236,8 +236,8 @@ impl Engine {
         }
         let length = self.hardware.begin_ns(core, task.compute_ns, task.memory_ns, now);
         self.cores[core].ends = now + length;
-        self.agenda.set(core, now + length);
-        if self.clocking.watches_work() {
+        self.events.set(core, now + length);
+        if self.dvfs.watches_work() {
             self.clock_started(core);
         }
     }
@@ -253,7 +253,7 @@ impl Engine {
         let (compute, memory) = (part(state.task.compute_ns), part(state.task.memory_ns));
         let length = self.hardware.begin_ns(core, compute, memory, now);
         self.cores[core].ends = now + length;
-        self.agenda.set(core, now + length);
+        self.events.set(core, now + length);
     }
 
     /// The speed of the core's work has changed: what is left of it takes another time from now on.
@@ -261,8 +261,8 @@ impl Engine {
         let now = self.now;
         if self.cores[core].doing == Doing::Interrupted {
             // Too short to bother, but a stall counts.
-            let due = self.agenda.due(core) + stall_ns;
-            self.agenda.set(core, due);
+            let due = self.events.due(core) + stall_ns;
+            self.events.set(core, due);
             return;
         }
         if self.cores[core].doing != Doing::Working {
@@ -280,7 +280,7 @@ impl Engine {
         let length = self.hardware.begin_ns(core, compute, memory, now);
         let ends = now + stall_ns + length;
         self.cores[core].ends = ends;
-        self.agenda.set(core, ends);
+        self.events.set(core, ends);
     }
 
     /// The core's task is done.
@@ -288,17 +288,17 @@ impl Engine {
     pub(super) fn complete(&mut self, core: usize) {
         let task = self.cores[core].task;
         self.cores[core].doing = Doing::Between;
-        self.books.worked(task.compute_ns, task.memory_ns);
+        self.metrics.worked(task.compute_ns, task.memory_ns);
         self.cores[core].completed_ns += task.compute_ns + task.memory_ns;
         if task.request == WHOLE {
             self.leave(core, &task);
         } else {
             self.piece_done(core, &task);
         }
-        if self.clocking.watches_work() {
+        if self.dvfs.watches_work() {
             self.clock_completed(core, &task);
         }
-        if self.delaying.is_on() {
+        if self.wake_delay.is_on() {
             self.delay_completed(core, &task);
         }
         // Spinning for a device keeps the core, and a nap may have stopped it.
@@ -311,7 +311,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn leave(&mut self, core: usize, task: &Task) {
         let response = self.now - task.arrived_ns;
-        self.books.leave(self.now, response, self.outside_ns, task.class);
+        self.metrics.leave(self.now, response, self.outside_ns, task.class);
         if self.is_watched {
             self.tell_of_answer(core, task, response);
         }
@@ -323,10 +323,10 @@ impl Engine {
         if self.setup.nic.is_some() {
             self.transmit(core, task);
         }
-        if self.placing.is_some() {
+        if self.placement.is_some() {
             self.served(core, task, response);
         }
-        if self.counting.watches() {
+        if self.core_policy.watches() {
             self.counting_sees_completion(task, response + self.outside_ns);
         }
         if self.staging.is_some() {
@@ -349,7 +349,7 @@ impl Engine {
             let cpu = self.nth_active(client as usize);
             self.cores[cpu].timer_ns = self.cores[cpu].timer_ns.min(at);
         }
-        self.agenda.add(at, Later::Client { client });
+        self.events.add(at, Later::Client { client });
     }
 
     /// A client's pause is over.

@@ -24,7 +24,7 @@ const NODES: usize = 2 << CORE_BITS;
 
 /// The events ahead.
 #[derive(Clone, Debug)]
-pub struct Agenda<R> {
+pub struct EventQueue<R> {
     /// The tournament: below node n are 4 n to 4 n + 3, at the top is node 1. The slots are the
     /// lowest row.
     nodes: Box<[u64; NODES]>,
@@ -59,7 +59,7 @@ impl<R> Ord for Rare<R> {
     }
 }
 
-impl<R> Agenda<R> {
+impl<R> EventQueue<R> {
     /// Nothing ahead for any of `cores` cores.
     ///
     /// # Panics
@@ -67,15 +67,15 @@ impl<R> Agenda<R> {
     pub fn new(cores: usize) -> Self {
         assert!(cores <= 1 << CORE_BITS, "{cores} CPUs are more than a slot can name");
         let slots = (0..).map(|row| 4usize << (2 * row)).find(|slots| *slots >= cores).unwrap_or(NODES / 2);
-        let mut agenda = Self {
+        let mut events = Self {
             nodes: Box::new([u64::MAX; NODES]),
             slots,
             rare: BinaryHeap::new(),
             rare_at: NEVER,
             sequence: 0,
         };
-        (0..cores).for_each(|core| agenda.clear(core));
-        agenda
+        (0..cores).for_each(|core| events.clear(core));
+        events
     }
 
     /// The core's next event is at `at` from now on.
@@ -154,31 +154,31 @@ mod tests {
             cores in prop_oneof![1usize..70, Just(1024)],
             moves in prop::collection::vec((0usize..1024, 0u64..1000), 1..200),
         ) {
-            let mut agenda = Agenda::<()>::new(cores);
+            let mut events = EventQueue::<()>::new(cores);
             let mut plain = vec![NEVER; cores];
             for (core, at) in moves {
                 let core = core % cores;
                 // Now and then a slot is emptied.
                 let at = if at % 7 == 0 { NEVER } else { at };
-                agenda.set(core, at);
+                events.set(core, at);
                 plain[core] = at;
                 let least = plain.iter().copied().min().unwrap();
-                let (found, whose) = agenda.next_core();
+                let (found, whose) = events.next_core();
                 prop_assert_eq!(found, least);
                 prop_assert!(least == NEVER || plain.iter().position(|&due| due == least) == Some(whose));
-                prop_assert_eq!(agenda.due(core), at);
+                prop_assert_eq!(events.due(core), at);
             }
         }
     }
 
     #[test]
     fn rare_events_of_equal_time_keep_their_order() {
-        let mut agenda = Agenda::new(1);
+        let mut events = EventQueue::new(1);
         for (at, what) in [(5, 'b'), (3, 'a'), (5, 'c'), (5, 'd')] {
-            agenda.add(at, what);
+            events.add(at, what);
         }
-        let order: String = std::iter::from_fn(|| agenda.pop_rare()).collect();
+        let order: String = std::iter::from_fn(|| events.pop_rare()).collect();
         assert_eq!(order, "abcd");
-        assert_eq!(agenda.next_rare(), NEVER);
+        assert_eq!(events.next_rare(), NEVER);
     }
 }

@@ -3,7 +3,7 @@
 //! In a nap nothing runs: a core that was executing keeps its task and what is left of it, arrivals
 //! queue, interrupts wait. Waking takes the deepest state's exit latency on every core.
 
-use super::counting::Kind;
+use super::core_policy::Kind;
 use super::known::{Naps, nap_policy};
 use super::{Doing, Engine};
 use machine::Instant;
@@ -52,9 +52,9 @@ impl Engine {
 
     fn ask_nap_policy(&mut self, is_awake: bool) {
         let now = Instant::from_nanos(self.now);
-        let in_system = self.books.in_system() as u32;
+        let in_system = self.metrics.in_system() as u32;
         let busy = in_system.min(self.setup.workers as u32) as u16;
-        let Kind::Napping(nap) = &mut self.counting.kind else { return };
+        let Kind::Napping(nap) = &mut self.core_policy.kind else { return };
         let oldest = nap.oldest();
         let order = nap_policy!(
             &mut nap.policy,
@@ -66,7 +66,7 @@ impl Engine {
     /// A stalled request must not wait any longer.
     pub(super) fn nap_timer(&mut self) {
         let now = Instant::from_nanos(self.now);
-        let Kind::Napping(nap) = &mut self.counting.kind else { return };
+        let Kind::Napping(nap) = &mut self.core_policy.kind else { return };
         let order = nap_policy!(&mut nap.policy, p => NapPolicy::handle_timeout(&mut **p, now));
         self.obey_nap(order);
     }
@@ -77,7 +77,7 @@ impl Engine {
             Some(NapOrder::Wake) => self.end_nap(),
             None => {}
         }
-        if let Kind::Napping(nap) = &self.counting.kind
+        if let Kind::Napping(nap) = &self.core_policy.kind
             && let Some(due) = nap_policy!(&nap.policy, p => NapPolicy::poll_timeout(&**p))
         {
             self.counting_timer_at(due.as_nanos().max(self.now + 1));
@@ -107,19 +107,19 @@ impl Engine {
             core.doing = Doing::Napping;
             core.state = deepest;
             self.hardware.sleep(cpu, deepest, now);
-            self.agenda.clear(cpu);
+            self.events.clear(cpu);
         }
     }
 
     fn end_nap(&mut self) {
         let now = self.now;
-        if let Kind::Napping(nap) = &mut self.counting.kind {
+        if let Kind::Napping(nap) = &mut self.core_policy.kind {
             nap.waking = self.cores.len();
         }
         for cpu in 0..self.hardware.cpus() {
             let exit = self.hardware.wake(cpu, now);
             self.cores[cpu].doing = Doing::Waking;
-            self.agenda.set(cpu, now + exit);
+            self.events.set(cpu, now + exit);
         }
     }
 
@@ -127,14 +127,14 @@ impl Engine {
     pub(super) fn nap_ended(&mut self, cpu: usize) {
         let now_ns = self.now;
         let length = now_ns - self.cores[cpu].idle_since;
-        self.books.idle(length);
+        self.metrics.idle(length);
         self.cores[cpu].idle_since = now_ns;
         if std::mem::take(&mut self.cores[cpu].halted) {
             self.resume_halted(cpu);
         } else {
             self.next_work(cpu);
         }
-        let Kind::Napping(nap) = &mut self.counting.kind else { return };
+        let Kind::Napping(nap) = &mut self.core_policy.kind else { return };
         nap.waking -= 1;
         if nap.waking == 0 {
             self.ask_nap_policy(true);
@@ -144,6 +144,6 @@ impl Engine {
     /// True while cores come out of a nap.
     #[inline]
     pub(super) fn nap_is_ending(&self) -> bool {
-        matches!(&self.counting.kind, Kind::Napping(nap) if nap.waking > 0)
+        matches!(&self.core_policy.kind, Kind::Napping(nap) if nap.waking > 0)
     }
 }

@@ -145,7 +145,7 @@ struct ClassBook {
 }
 
 /// Everything that was counted.
-pub struct Books {
+pub struct Metrics {
     /// Response times.
     pub responses: Collector,
     /// Idle periods of all CPUs.
@@ -174,7 +174,7 @@ pub struct Books {
 /// So many samples are kept; when there are twice as many, neighbours are merged.
 const SAMPLES: usize = 256;
 
-impl Books {
+impl Metrics {
     pub(super) fn new(responses: Collector, deadlines_ns: Vec<u64>, states: usize) -> Self {
         Self {
             responses,

@@ -5,7 +5,7 @@
 //! the request's path, and then the thread's own CPU may have to wake as well: two exits for one
 //! event (the CPU-sleeps paper, section 2).
 
-use super::agenda::NEVER;
+use super::event_queue::NEVER;
 use super::interrupts::{Interrupt, Then};
 use super::quiescing::Phase;
 use super::setup::Wait;
@@ -75,11 +75,11 @@ impl Engine {
         let latency = device.latency.draw(&mut self.chance).as_nanos().max(1);
         let wait = device.wait;
         let on = device.on.clone();
-        self.agenda.add(now + latency, Later::Device { request });
+        self.events.add(now + latency, Later::Device { request });
         if self.quiescing.is_some() {
             self.phase(request, Phase::Blocks);
         }
-        if self.anticipating.is_some() {
+        if self.pre_wake.is_some() {
             let handler = self.target(&on, request, core);
             self.foresee_device(request, core, handler);
         }
@@ -88,7 +88,7 @@ impl Engine {
             // meanwhile.
             self.cores[core].doing = Doing::Waking;
             self.hardware.poll(core, now);
-            self.agenda.set(core, NEVER);
+            self.events.set(core, NEVER);
         }
     }
 
@@ -129,7 +129,7 @@ impl Engine {
         self.cores[core].queue.push_front(task);
         match self.cores[core].doing {
             Doing::Asleep | Doing::Polling => self.signal_work(core),
-            Doing::Waking if self.agenda.due(core) == NEVER => self.ready(core),
+            Doing::Waking if self.events.due(core) == NEVER => self.ready(core),
             _ => {}
         }
     }

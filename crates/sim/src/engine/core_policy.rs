@@ -3,19 +3,19 @@
 //! The set of active cores is a prefix of one order: sockets one after the other, in each the
 //! cores, of each core both threads, so that parking takes whole cores and then whole sockets. A
 //! core that is parked ends what it has begun and what is queued at it, and takes no more. Policies
-//! that let the whole machine sleep are in `napping`.
+//! that let the whole machine sleep are in `system_sleep`.
 
-use super::agenda::NEVER;
 use super::decisions::Readers;
+use super::event_queue::NEVER;
 use super::hardware::CpuSet;
 use super::known::{Cores, core_policy};
 use super::task::Task;
-use super::{Doing, Engine, Later, Setup, napping};
+use super::{Doing, Engine, Later, Setup, system_sleep};
 use machine::{Duration, Instant};
 use policy::kind::{Completion, CorePolicy, Decision, Policy};
 
 /// The policy and its driver's state.
-pub(super) struct Counting {
+pub(super) struct CoreControl {
     pub kind: Kind,
     /// When the policy is called next.
     pub timer_ns: u64,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
     /// All cores, always.
     All,
     Counted(Box<Counted>),
-    Napping(Box<napping::Nap>),
+    Napping(Box<system_sleep::Nap>),
 }
 
 pub(super) struct Counted {
@@ -33,13 +33,13 @@ pub(super) struct Counted {
     readers: Readers,
 }
 
-impl Counting {
+impl CoreControl {
     pub fn new(setup: &Setup) -> Self {
         let kind = if let Some(policy) = setup.policies.cores(setup) {
             let readers = Readers::new(policy.readings());
             Kind::Counted(Box::new(Counted { policy: policy.into(), readers }))
         } else if let Some(policy) = setup.policies.nap(setup) {
-            Kind::Napping(Box::new(napping::Nap::new(policy)))
+            Kind::Napping(Box::new(system_sleep::Nap::new(policy)))
         } else {
             Kind::All
         };
@@ -55,7 +55,7 @@ impl Counting {
 
 impl Engine {
     pub(super) fn begin_counting(&mut self) {
-        match &self.counting.kind {
+        match &self.core_policy.kind {
             Kind::All => {}
             Kind::Counted(_) => self.obey_core_policy(),
             Kind::Napping(_) => self.nap_change(),
@@ -65,35 +65,35 @@ impl Engine {
     /// Carries out all decisions, and sets the timer.
     #[inline]
     fn obey_core_policy(&mut self) {
-        while let Kind::Counted(counted) = &mut self.counting.kind
+        while let Kind::Counted(counted) = &mut self.core_policy.kind
             && let Some(decision) = core_policy!(&mut counted.policy, p => p.poll_decision())
         {
             // Another policy may choose frequencies request by request.
             let is_gear = matches!(decision, Decision::Gear { .. } | Decision::Gears(_));
-            if !is_gear || self.clocking.is_constant {
+            if !is_gear || self.dvfs.is_constant {
                 self.carry_out(decision);
             }
         }
-        if let Kind::Counted(counted) = &self.counting.kind
+        if let Kind::Counted(counted) = &self.core_policy.kind
             && let Some(due) = core_policy!(&counted.policy, p => p.poll_timeout())
-            && due.as_nanos() < self.counting.timer_ns
+            && due.as_nanos() < self.core_policy.timer_ns
         {
             self.counting_timer_at(due.as_nanos().max(self.now + 1));
         }
     }
 
     pub(super) fn counting_timer_at(&mut self, at: u64) {
-        if at < self.counting.timer_ns {
-            self.counting.timer_ns = at;
-            self.agenda.add(at, Later::Counting);
+        if at < self.core_policy.timer_ns {
+            self.core_policy.timer_ns = at;
+            self.events.add(at, Later::CoreControl);
         }
     }
 
     /// A request came.
     pub(super) fn counting_sees_arrival(&mut self, arrived_ns: u64) {
         let now = Instant::from_nanos(self.now);
-        let in_system = self.books.in_system() as u32;
-        match &mut self.counting.kind {
+        let in_system = self.metrics.in_system() as u32;
+        match &mut self.core_policy.kind {
             Kind::All => {}
             Kind::Counted(counted) => {
                 core_policy!(&mut counted.policy, p => p.handle_arrival(now, in_system));
@@ -110,8 +110,8 @@ impl Engine {
     #[inline]
     pub(super) fn counting_sees_completion(&mut self, task: &Task, response_ns: u64) {
         let now = Instant::from_nanos(self.now);
-        let in_system = self.books.in_system() as u32;
-        match &mut self.counting.kind {
+        let in_system = self.metrics.in_system() as u32;
+        match &mut self.core_policy.kind {
             Kind::All => {}
             Kind::Counted(counted) => {
                 counted.readers.record(response_ns);
@@ -132,11 +132,11 @@ impl Engine {
 
     /// The policy's time has come.
     pub(super) fn count_cores(&mut self) {
-        if self.now < self.counting.timer_ns {
+        if self.now < self.core_policy.timer_ns {
             return;
         }
-        self.counting.timer_ns = NEVER;
-        match &mut self.counting.kind {
+        self.core_policy.timer_ns = NEVER;
+        match &mut self.core_policy.kind {
             Kind::All => {}
             Kind::Counted(counted) => {
                 let Counted { policy, readers } = &mut **counted;
@@ -181,7 +181,7 @@ impl Engine {
     /// The core that the policy routes a request to; `None`: where it would go by itself.
     #[inline]
     pub(super) fn routed_core(&self) -> Option<usize> {
-        let Kind::Counted(counted) = &self.counting.kind else { return None };
+        let Kind::Counted(counted) = &self.core_policy.kind else { return None };
         let load = |cpu: usize| {
             let core = &self.cores[cpu];
             core.queue.len() as u32 + u32::from(core.doing == Doing::Working)

@@ -5,7 +5,7 @@
 //! device's interrupt, and the one whose thread waits. They wake early enough to be up, poll until
 //! the event comes, and may sleep again if it does not.
 
-use super::agenda::NEVER;
+use super::event_queue::NEVER;
 use super::{Doing, Engine, Later, Setup};
 use machine::{CpuId, Duration, Instant};
 use policy::kind;
@@ -13,7 +13,7 @@ use policy::kind::idle::WakeCause;
 use policy::wake_plan::{self, CpuCosts, Planner, Predictor, Principal, RequestId, WakeCommand};
 
 /// Planner, predictor, and the calls under way.
-pub(super) struct Anticipating {
+pub(super) struct PreWake {
     planner: Planner,
     predictor: Predictor,
     /// By the request's place.
@@ -29,7 +29,7 @@ struct Call {
 /// The paper's reads; the simulated device does not depend on it.
 const BYTES: u64 = 4096;
 
-impl Anticipating {
+impl PreWake {
     pub fn new(setup: &Setup) -> Option<Self> {
         let kind::Anticipation { planner, exit_latency, predictor } = setup.policies.anticipation(setup)?;
         let platform = &setup.platform;
@@ -50,32 +50,32 @@ impl Engine {
     /// A request calls the device: `handler` takes the interrupt, `core` waits.
     pub(super) fn foresee_device(&mut self, request: u32, core: usize, handler: usize) {
         let now = Instant::from_nanos(self.now);
-        let Some(anticipating) = &mut self.anticipating else { return };
-        let (call, prediction) = anticipating.predictor.handle_call(now, BYTES);
+        let Some(pre_wake) = &mut self.pre_wake else { return };
+        let (call, prediction) = pre_wake.predictor.handle_call(now, BYTES);
         let mut windows = [None; 2];
         if let Some(prediction) = prediction {
             let cpus: &[usize] = if core == handler { &[core] } else { &[handler, core] };
             for (window, &cpu) in windows.iter_mut().zip(cpus) {
                 let wanted = prediction.request(Principal(0), CpuId(cpu as u16), now);
                 // Refused: it will be woken by the event itself, as without us.
-                *window = anticipating.planner.handle_request(now, &wanted).ok();
+                *window = pre_wake.planner.handle_request(now, &wanted).ok();
             }
         }
         let place = request as usize;
-        if place >= anticipating.calls.len() {
-            anticipating.calls.resize_with(place + 1, || None);
+        if place >= pre_wake.calls.len() {
+            pre_wake.calls.resize_with(place + 1, || None);
         }
-        anticipating.calls[place] = Some(Call { call, windows });
+        pre_wake.calls[place] = Some(Call { call, windows });
         self.obey_planner();
     }
 
     pub(super) fn device_answered(&mut self, request: u32) {
         let now = Instant::from_nanos(self.now);
-        let Some(anticipating) = &mut self.anticipating else { return };
-        let Some(call) = anticipating.calls.get_mut(request as usize).and_then(Option::take) else { return };
-        anticipating.predictor.handle_answer(now, &call.call);
+        let Some(pre_wake) = &mut self.pre_wake else { return };
+        let Some(call) = pre_wake.calls.get_mut(request as usize).and_then(Option::take) else { return };
+        pre_wake.predictor.handle_answer(now, &call.call);
         for id in call.windows.into_iter().flatten() {
-            anticipating.planner.handle_came(now, id);
+            pre_wake.planner.handle_came(now, id);
         }
         self.obey_planner();
     }
@@ -83,17 +83,17 @@ impl Engine {
     /// The planner's time has come.
     pub(super) fn anticipate(&mut self) {
         let now = Instant::from_nanos(self.now);
-        let Some(anticipating) = &mut self.anticipating else { return };
-        if self.now >= anticipating.timer_ns {
-            anticipating.timer_ns = NEVER;
+        let Some(pre_wake) = &mut self.pre_wake else { return };
+        if self.now >= pre_wake.timer_ns {
+            pre_wake.timer_ns = NEVER;
         }
-        anticipating.planner.handle_timeout(now);
+        pre_wake.planner.handle_timeout(now);
         self.obey_planner();
     }
 
     fn obey_planner(&mut self) {
-        while let Some(anticipating) = &mut self.anticipating
-            && let Some(command) = anticipating.planner.poll_command()
+        while let Some(pre_wake) = &mut self.pre_wake
+            && let Some(command) = pre_wake.planner.poll_command()
         {
             match command {
                 WakeCommand::KeepAwake { cpu, until, .. } => {
@@ -101,7 +101,7 @@ impl Engine {
                     self.cores[cpu].awake_until = until.as_nanos();
                     match self.cores[cpu].doing {
                         Doing::Asleep => self.signal(cpu, WakeCause::Timer),
-                        Doing::Polling => self.agenda.set(cpu, until.as_nanos()),
+                        Doing::Polling => self.events.set(cpu, until.as_nanos()),
                         _ => {}
                     }
                 }
@@ -114,18 +114,18 @@ impl Engine {
                 }
             }
         }
-        let Some(anticipating) = &mut self.anticipating else { return };
-        if let Some(due) = anticipating.planner.poll_timeout() {
+        let Some(pre_wake) = &mut self.pre_wake else { return };
+        if let Some(due) = pre_wake.planner.poll_timeout() {
             let due = due.as_nanos().max(self.now + 1);
-            if due < anticipating.timer_ns {
-                anticipating.timer_ns = due;
-                self.agenda.add(due, Later::Anticipating);
+            if due < pre_wake.timer_ns {
+                pre_wake.timer_ns = due;
+                self.events.add(due, Later::PreWake);
             }
         }
     }
 
     /// How often predictions were right; `None` without them.
     pub(crate) fn prediction_record(&self) -> Option<policy::wake_plan::Record> {
-        self.anticipating.as_ref().map(|anticipating| anticipating.predictor.record())
+        self.pre_wake.as_ref().map(|pre_wake| pre_wake.predictor.record())
     }
 }

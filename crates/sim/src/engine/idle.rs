@@ -7,7 +7,7 @@
 //! know which core a request will go to before it comes, so requests are drawn ahead and their core
 //! with them, and only a dispatch that does not depend on the queues allows that.
 
-use super::agenda::NEVER;
+use super::event_queue::NEVER;
 use super::known::Idle;
 use super::setup::Dispatch;
 use super::{Doing, Engine, MAX_STATES};
@@ -190,15 +190,15 @@ impl Engine {
     #[inline]
     pub(super) fn go_idle(&mut self, cpu: usize) {
         let now = self.now;
-        self.books.active(now - self.cores[cpu].idle_since);
+        self.metrics.active(now - self.cores[cpu].idle_since);
         self.cores[cpu].idle_since = now;
         if self.cores[cpu].awake_until > now {
             return self.spin(cpu, self.cores[cpu].awake_until);
         }
-        if self.clocking.watches_work() {
+        if self.dvfs.watches_work() {
             self.clock_idle(cpu);
         }
-        if self.delaying.is_on() {
+        if self.wake_delay.is_on() {
             self.delay_idle(cpu);
             return self.fall_asleep(cpu, self.sleepers.deepest(), NEVER);
         }
@@ -271,7 +271,7 @@ impl Engine {
         self.idle.insert(0, cpu);
         self.hardware.poll(cpu, self.now);
         self.retime_sibling(cpu);
-        self.agenda.set(cpu, until);
+        self.events.set(cpu, until);
     }
 
     /// Sleeps in `state`; a timer ends that at `until`.
@@ -283,7 +283,7 @@ impl Engine {
         self.idle.insert(usize::from(state) + 1, cpu);
         self.hardware.sleep(cpu, state, self.now);
         self.retime_sibling(cpu);
-        self.agenda.set(cpu, until);
+        self.events.set(cpu, until);
     }
 
     /// A request, or an interrupt, wants the CPU.
@@ -301,7 +301,7 @@ impl Engine {
         match core.doing {
             Doing::Polling => {
                 self.idle.remove(0, cpu);
-                self.books.idle(length);
+                self.metrics.idle(length);
                 let core = &mut self.cores[cpu];
                 core.doing = Doing::Waking;
                 core.idle_since = now;
@@ -311,15 +311,15 @@ impl Engine {
             _ => return,
         }
         self.idle.remove(usize::from(state) + 1, cpu);
-        if self.delaying.is_on() {
+        if self.wake_delay.is_on() {
             self.delay_waking(cpu);
         }
         let core = &mut self.cores[cpu];
         core.doing = Doing::Waking;
         core.idle_since = now;
         let exit = self.hardware.wake(cpu, now);
-        self.books.idle(length);
-        self.books.slept(state, length, &self.sleepers.table);
+        self.metrics.idle(length);
+        self.metrics.slept(state, length, &self.sleepers.table);
         if let Kind::Governors(governors) = &mut self.sleepers.kind {
             let woken =
                 Woken { selected: CstateIndex(state), residency: Duration::from_nanos(length + exit), by };
@@ -329,7 +329,7 @@ impl Engine {
         if exit == 0 {
             self.ready(cpu);
         } else {
-            self.agenda.set(cpu, now + exit);
+            self.events.set(cpu, now + exit);
         }
     }
 
@@ -339,7 +339,7 @@ impl Engine {
         if self.nap_is_ending() {
             return self.nap_ended(cpu);
         }
-        if self.delaying.is_on() {
+        if self.wake_delay.is_on() {
             self.delay_awake(cpu);
         }
         self.next_work(cpu);
@@ -349,15 +349,15 @@ impl Engine {
     /// for.
     pub(super) fn idle_timer(&mut self, cpu: usize) {
         let now = self.now;
-        self.agenda.clear(cpu);
+        self.events.clear(cpu);
         if self.cores[cpu].doing == Doing::Polling {
             // Nothing wants it awake any longer.
             self.idle.remove(0, cpu);
-            self.books.idle(now - self.cores[cpu].idle_since);
+            self.metrics.idle(now - self.cores[cpu].idle_since);
             self.cores[cpu].idle_since = now;
             return self.next_work(cpu);
         }
-        let planned = self.delaying.is_on() || self.cores[cpu].awake_until > now;
+        let planned = self.wake_delay.is_on() || self.cores[cpu].awake_until > now;
         let cost = self.sleepers.tick_cost_ns;
         if !planned && cost > 0 {
             self.cores[cpu]

@@ -5,8 +5,8 @@
 //! order, with messages and transfers that take as long as they were measured to take. A connection
 //! on its way keeps its requests; when it lands they are served by the worker that took it.
 
-use super::agenda::NEVER;
-use super::books::histogram;
+use super::event_queue::NEVER;
+use super::metrics::histogram;
 use super::task::Task;
 use super::{Engine, Later, Setup};
 use hdrhistogram::Histogram;
@@ -53,8 +53,8 @@ pub(super) enum Post {
     },
 }
 
-/// The store's books.
-pub(super) struct Placing {
+/// The state of a store.
+pub(super) struct Placement {
     params: Params,
     scheduling: Scheduling,
     active_idle: ActiveIdle,
@@ -75,7 +75,7 @@ struct Desk {
     worked_ns: u64,
 }
 
-impl Placing {
+impl Placement {
     pub fn new(setup: &Setup, jobs: &Jobs) -> Option<Self> {
         if setup.dispatch != super::Dispatch::Connections {
             return None;
@@ -112,44 +112,44 @@ impl Placing {
 
 impl Engine {
     pub(super) fn begin_placing(&mut self) {
-        let Some(placing) = &mut self.placing else { return };
+        let Some(placement) = &mut self.placement else { return };
         let now = Instant::from_nanos(self.now);
-        for conn in 0..placing.serves.len() as u32 {
-            let place = placing.scheduling.place(now);
+        for conn in 0..placement.serves.len() as u32 {
+            let place = placement.scheduling.place(now);
             let worker = place.serve.index();
             let load = ConnectionLoad::new(now);
-            placing.workers[worker].policy.handle_arrival(
+            placement.workers[worker].policy.handle_arrival(
                 now,
                 conn,
                 ConnId(u64::from(conn)),
                 place.home,
                 load,
             );
-            placing.serves[conn as usize] = Some(worker as u16);
+            placement.serves[conn as usize] = Some(worker as u16);
         }
-        let period = placing.params.report_period.as_nanos();
-        self.agenda.add(self.now + period, Later::Placing(Post::Report));
+        let period = placement.params.report_period.as_nanos();
+        self.events.add(self.now + period, Later::Placement(Post::Report));
         self.obey_scheduler();
     }
 
     /// Who serves the request's connection now; `None` while it is on its way.
     pub(super) fn seat_of(&self, task: &Task) -> Option<usize> {
-        match &self.placing {
+        match &self.placement {
             None => Some(self.nth_active(task.connection as usize)),
-            Some(placing) => placing.serves[task.connection as usize].map(usize::from),
+            Some(placement) => placement.serves[task.connection as usize].map(usize::from),
         }
     }
 
     /// Who serves the request's connection; a connection on its way keeps it.
     #[inline]
     pub(super) fn worker_of(&mut self, task: &Task) -> Option<usize> {
-        let Some(placing) = &mut self.placing else {
+        let Some(placement) = &mut self.placement else {
             return Some(self.nth_active(task.connection as usize));
         };
-        match placing.serves[task.connection as usize] {
+        match placement.serves[task.connection as usize] {
             Some(worker) => Some(usize::from(worker)),
             None => {
-                placing.waiting.push(*task);
+                placement.waiting.push(*task);
                 None
             }
         }
@@ -158,12 +158,12 @@ impl Engine {
     /// A worker has answered a request.
     #[inline]
     pub(super) fn served(&mut self, core: usize, task: &Task, response_ns: u64) {
-        let Some(placing) = &mut self.placing else { return };
+        let Some(placement) = &mut self.placement else { return };
         // A connection that has moved on meanwhile is none of this worker's.
-        if placing.serves[task.connection as usize] != Some(core as u16) {
+        if placement.serves[task.connection as usize] != Some(core as u16) {
             return;
         }
-        let desk = &mut placing.workers[core];
+        let desk = &mut placement.workers[core];
         desk.responses.saturating_record(response_ns + self.outside_ns);
         let now = Instant::from_nanos(self.now);
         // At the nominal clock: a slower one, and whatever else kept the core, is the rest of its
@@ -175,45 +175,45 @@ impl Engine {
     }
 
     fn send(&mut self, source: usize, conn: u32, target: usize, why: Why) {
-        let Some(placing) = &mut self.placing else { return };
+        let Some(placement) = &mut self.placement else { return };
         let now = Instant::from_nanos(self.now);
-        let desk = &mut placing.workers[source];
+        let desk = &mut placement.workers[source];
         let departure = desk.policy.handle_departure(now, conn, true);
-        placing.serves[conn as usize] = None;
-        placing.moves += 1;
-        placing.sent_home += u64::from(why.is_sent_home());
+        placement.serves[conn as usize] = None;
+        placement.moves += 1;
+        placement.sent_home += u64::from(why.is_sent_home());
         if desk.policy.connections() == 0 {
             let released = Post::Released(WorkerId(source as u16));
-            self.agenda.add(self.now + MESSAGE_NS, Later::Placing(released));
+            self.events.add(self.now + MESSAGE_NS, Later::Placement(released));
         }
         // What waits here for the connection goes with it.
         let queue = &mut self.cores[source].queue;
         if queue.iter().any(|task| task.connection == conn) {
-            placing.waiting.extend(queue.iter().filter(|task| task.connection == conn));
+            placement.waiting.extend(queue.iter().filter(|task| task.connection == conn));
             queue.retain(|task| task.connection != conn);
         }
         let land = Post::Land { source, target, why, departure };
-        self.agenda.add(self.now + self.setup.transfer.as_nanos(), Later::Placing(land));
+        self.events.add(self.now + self.setup.transfer.as_nanos(), Later::Placement(land));
     }
 
     pub(super) fn place(&mut self, post: Post) {
-        let Some(placing) = &mut self.placing else { return };
+        let Some(placement) = &mut self.placement else { return };
         let now = Instant::from_nanos(self.now);
         match post {
             Post::Report => return self.report(),
             Post::Letter { worker, order } => {
-                let policy = &mut placing.workers[worker].policy;
+                let policy = &mut placement.workers[worker].policy;
                 if policy.handle_order(now, order) == Answer::Refused {
                     let refused = Post::Refused(WorkerId(worker as u16));
-                    self.agenda.add(self.now + MESSAGE_NS, Later::Placing(refused));
+                    self.events.add(self.now + MESSAGE_NS, Later::Placement(refused));
                 } else if let Some(due) = policy.poll_timeout() {
                     let due = due.as_nanos().max(self.now);
-                    self.agenda.add(due, Later::Placing(Post::WorkerTimer { worker }));
+                    self.events.add(due, Later::Placement(Post::WorkerTimer { worker }));
                 }
                 return;
             }
             Post::WorkerTimer { worker } => {
-                let policy = &mut placing.workers[worker].policy;
+                let policy = &mut placement.workers[worker].policy;
                 policy.handle_timeout(now);
                 if let Some(transfer) = policy.poll_transfer() {
                     self.send(worker, transfer.slot, transfer.target.index(), transfer.why);
@@ -222,48 +222,48 @@ impl Engine {
             }
             Post::Land { source, target, why, departure } => {
                 let conn = departure.conn.0 as u32;
-                let policy = &mut placing.workers[target].policy;
+                let policy = &mut placement.workers[target].policy;
                 policy.handle_arrival(now, conn, departure.conn, departure.home, departure.load);
-                placing.serves[conn as usize] = Some(target as u16);
+                placement.serves[conn as usize] = Some(target as u16);
                 let (source, target) = (WorkerId(source as u16), WorkerId(target as u16));
                 let moved = Moved { source, target, why, load: departure.rate };
-                self.agenda.add(self.now + MESSAGE_NS, Later::Placing(Post::Moved(moved)));
+                self.events.add(self.now + MESSAGE_NS, Later::Placement(Post::Moved(moved)));
                 return self.hand_over(conn, target.index());
             }
             Post::SchedulingTimer => {
-                placing.timer_ns = NEVER;
-                if placing.scheduling.poll_timeout().is_some_and(|due| due <= now) {
-                    placing.scheduling.handle_timeout(now);
+                placement.timer_ns = NEVER;
+                if placement.scheduling.poll_timeout().is_some_and(|due| due <= now) {
+                    placement.scheduling.handle_timeout(now);
                 }
             }
-            Post::Moved(moved) => placing.scheduling.handle_moved(now, &moved),
-            Post::Refused(worker) => placing.scheduling.handle_refused(worker),
-            Post::Released(worker) => placing.scheduling.handle_released(now, worker),
+            Post::Moved(moved) => placement.scheduling.handle_moved(now, &moved),
+            Post::Refused(worker) => placement.scheduling.handle_refused(worker),
+            Post::Released(worker) => placement.scheduling.handle_released(now, worker),
         }
         self.obey_scheduler();
     }
 
     /// A connection has landed: what came for it meanwhile is the new worker's.
     fn hand_over(&mut self, conn: u32, worker: usize) {
-        let Some(placing) = &mut self.placing else { return };
-        if placing.waiting.is_empty() {
+        let Some(placement) = &mut self.placement else { return };
+        if placement.waiting.is_empty() {
             return;
         }
         let (here, elsewhere): (Vec<Task>, Vec<Task>) =
-            placing.waiting.drain(..).partition(|task| task.connection == conn);
-        placing.waiting = elsewhere;
+            placement.waiting.drain(..).partition(|task| task.connection == conn);
+        placement.waiting = elsewhere;
         for task in here {
             self.enqueue(worker, task);
         }
     }
 
     fn report(&mut self) {
-        let Some(placing) = &mut self.placing else { return };
+        let Some(placement) = &mut self.placement else { return };
         let now = Instant::from_nanos(self.now);
-        let period = placing.params.report_period;
+        let period = placement.params.report_period;
         let mut reading = Reading::default();
         let mut all = histogram::<u32>(2);
-        for (core, desk) in placing.workers.iter_mut().enumerate() {
+        for (core, desk) in placement.workers.iter_mut().enumerate() {
             let worked_ns = self.hardware.working_ns(core, self.now);
             let busy = Ratio::of(Duration::from_nanos(worked_ns - desk.worked_ns), period);
             desk.worked_ns = worked_ns;
@@ -271,7 +271,7 @@ impl Engine {
             let tail = (requests > 0).then(|| Duration::from_nanos(desk.responses.value_at_quantile(0.99)));
             reading.workers.push(desk.policy.handle_report(now, &Sample { busy, tail, requests }));
             let movable = desk.policy.movable();
-            placing.scheduling.handle_movable(WorkerId(core as u16), movable);
+            placement.scheduling.handle_movable(WorkerId(core as u16), movable);
             all.add(&desk.responses).ok();
             desk.responses.reset();
         }
@@ -284,21 +284,21 @@ impl Engine {
             p99: at(0.99),
             tail: None,
         };
-        placing.scheduling.handle_reading(now, &reading);
-        let guidance = placing.scheduling.guidance();
-        for worker in 0..placing.workers.len() {
+        placement.scheduling.handle_reading(now, &reading);
+        let guidance = placement.scheduling.guidance();
+        for worker in 0..placement.workers.len() {
             let order = Order::Guidance(guidance);
-            self.agenda.add(self.now + MESSAGE_NS, Later::Placing(Post::Letter { worker, order }));
+            self.events.add(self.now + MESSAGE_NS, Later::Placement(Post::Letter { worker, order }));
         }
-        self.agenda.add(self.now + period.as_nanos(), Later::Placing(Post::Report));
+        self.events.add(self.now + period.as_nanos(), Later::Placement(Post::Report));
         self.obey_scheduler();
     }
 
     /// So many workers shall be awake: the connections of the others move. False if no policy
     /// places connections.
     pub(super) fn place_on(&mut self, wanted: usize) -> bool {
-        let Some(placing) = &mut self.placing else { return false };
-        placing.scheduling.set_wanted(Instant::from_nanos(self.now), wanted as u16);
+        let Some(placement) = &mut self.placement else { return false };
+        placement.scheduling.set_wanted(Instant::from_nanos(self.now), wanted as u16);
         self.obey_scheduler();
         true
     }
@@ -306,13 +306,14 @@ impl Engine {
     /// Carries out what the scheduler wants.
     fn obey_scheduler(&mut self) {
         let mut changed = false;
-        while let Some(command) = self.placing.as_mut().and_then(|placing| placing.scheduling.poll_command())
+        while let Some(command) =
+            self.placement.as_mut().and_then(|placement| placement.scheduling.poll_command())
         {
             match command {
                 Command::MoveConnection { source, target, pick } => {
                     let order = Order::Move { target, pick };
                     let letter = Post::Letter { worker: source.index(), order };
-                    self.agenda.add(self.now + MESSAGE_NS, Later::Placing(letter));
+                    self.events.add(self.now + MESSAGE_NS, Later::Placement(letter));
                 }
                 Command::Activate(worker) => {
                     self.active.insert(worker.index());
@@ -328,17 +329,17 @@ impl Engine {
             }
         }
         self.active_count = self.active.len();
-        let Some(placing) = &mut self.placing else { return };
-        if let Some(due) = placing.scheduling.poll_timeout() {
+        let Some(placement) = &mut self.placement else { return };
+        if let Some(due) = placement.scheduling.poll_timeout() {
             let due = due.as_nanos().max(self.now + 1);
-            if due < placing.timer_ns {
-                placing.timer_ns = due;
-                self.agenda.add(due, Later::Placing(Post::SchedulingTimer));
+            if due < placement.timer_ns {
+                placement.timer_ns = due;
+                self.events.add(due, Later::Placement(Post::SchedulingTimer));
             }
         }
         if changed || self.now == 0 {
-            let active = placing.scheduling.active();
-            for command in placing.active_idle.handle_active(&active) {
+            let active = placement.scheduling.active();
+            for command in placement.active_idle.handle_active(&active) {
                 let Command::LimitIdle { cpu, limit } = command else { continue };
                 let limit_ns = match limit {
                     // That a sleep be deep is no bound on latency, and active_idle never asks for
@@ -353,6 +354,6 @@ impl Engine {
 
     /// Transfers, and how many of them a worker ordered by itself.
     pub(crate) fn transfers(&self) -> Option<(u64, u64)> {
-        self.placing.as_ref().map(|placing| (placing.moves, placing.sent_home))
+        self.placement.as_ref().map(|placement| (placement.moves, placement.sent_home))
     }
 }
