@@ -3,14 +3,14 @@
 
 use crate::Placement;
 use crate::registry::{Entry, Maturity, Runs, Word};
-use crate::roster::Roster;
+use crate::roster::WorkerTable;
 use machine::{CpuId, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// All workers awake; connections are placed round robin and stay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AllAwake {
-    roster: Roster,
+    roster: WorkerTable,
 }
 
 pub static ENTRY: Entry = Entry {
@@ -27,7 +27,7 @@ pub static ENTRY: Entry = Entry {
 impl AllAwake {
     /// For these workers.
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
-        Self { roster: Roster::new(workers) }
+        Self { roster: WorkerTable::new(workers) }
     }
 
     /// A new connection is served at home.

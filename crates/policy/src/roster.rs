@@ -86,14 +86,14 @@ pub(crate) struct Seat {
 
 /// An order to move a connection that is under way. There is never more than one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Flight {
+pub(crate) struct PendingMigration {
     pub source: usize,
     pub target: usize,
     pub deadline: Instant,
 }
 
-impl Flight {
-    pub fn is_answered_by(&self, roster: &Roster, moved: &Moved) -> bool {
+impl PendingMigration {
+    pub fn is_answered_by(&self, roster: &WorkerTable, moved: &Moved) -> bool {
         moved.why == Why::Ordered
             && roster.seats[self.source].id == moved.source
             && roster.seats[self.target].id == moved.target
@@ -102,12 +102,12 @@ impl Flight {
 
 /// All workers in the order in which they were named.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Roster {
+pub(crate) struct WorkerTable {
     pub seats: Vec<Seat>,
     next_home: usize,
 }
 
-impl Roster {
+impl WorkerTable {
     /// All active, without connections.
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
         let seat = |&(id, cpu): &(WorkerId, CpuId)| Seat {

@@ -10,7 +10,7 @@
 //! every move that is ordered lessens the difference between two workers, whichever connection is
 //! taken.
 
-use crate::roster::{Flight, Roster, Seat};
+use crate::roster::{PendingMigration, Seat, WorkerTable};
 use crate::{Moved, Placement};
 use machine::{Command, CpuId, Duration, Instant, Pick, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -31,10 +31,10 @@ const FITTING: f64 = 1.25;
 /// Connections spread over a given number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    roster: Roster,
+    roster: WorkerTable,
     /// By seat: shall be awake.
     chosen: Vec<bool>,
-    flight: Option<Flight>,
+    flight: Option<PendingMigration>,
     last: Instant,
     commands: VecDeque<Command>,
 }
@@ -43,7 +43,7 @@ impl Spread {
     /// All workers chosen.
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
         Self {
-            roster: Roster::new(workers),
+            roster: WorkerTable::new(workers),
             chosen: vec![true; workers.len()],
             flight: None,
             last: Instant::ZERO,
@@ -140,7 +140,7 @@ impl Spread {
         if self.flight.is_none()
             && let Some((source, target)) = self.vacate().or_else(|| self.even_out())
         {
-            self.flight = Some(Flight { source, target, deadline: now + ORDER_DEADLINE });
+            self.flight = Some(PendingMigration { source, target, deadline: now + ORDER_DEADLINE });
             self.roster.expect(target, now, ORDER_DEADLINE);
             self.commands.push_back(Command::MoveConnection {
                 source: self.roster.seats[source].id,

@@ -36,7 +36,7 @@
 //! - Timers run by `handle_timeout`, not by requests.
 
 use super::{Load, Params};
-use crate::roster::{Flight, Roster};
+use crate::roster::{PendingMigration, WorkerTable};
 use crate::{Guidance, Movable, Moved, Placement};
 use machine::{Command, CpuId, Instant, Pick, Rate, Reading, WorkerId, WorkerReading};
 use serde::{Deserialize, Serialize};
@@ -56,14 +56,14 @@ struct Waking {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scheduler {
     params: Params,
-    roster: Roster,
+    roster: WorkerTable,
     barred_until: Vec<Instant>,
     /// The scale-down worker, while it is being emptied.
     draining: Option<usize>,
     /// Since when the least loaded worker fits on the others.
     fits_since: Option<Instant>,
     waking: Option<Waking>,
-    flight: Option<Flight>,
+    flight: Option<PendingMigration>,
     movable: Vec<Option<Movable>>,
     unfair_since: Option<Instant>,
     goal_missed: u32,
@@ -79,7 +79,7 @@ impl Scheduler {
     pub fn new(params: Params, workers: &[(WorkerId, CpuId)]) -> Self {
         Self {
             params,
-            roster: Roster::new(workers),
+            roster: WorkerTable::new(workers),
             barred_until: vec![Instant::ZERO; workers.len()],
             draining: None,
             fits_since: None,
@@ -373,7 +373,7 @@ impl Scheduler {
     }
 
     fn order(&mut self, now: Instant, source: usize, target: usize, pick: Pick) {
-        self.flight = Some(Flight { source, target, deadline: now + self.params.order_deadline });
+        self.flight = Some(PendingMigration { source, target, deadline: now + self.params.order_deadline });
         self.roster.expect(target, now, self.params.order_deadline);
         self.commands.push_back(Command::MoveConnection {
             source: self.roster.seats[source].id,

@@ -6,6 +6,7 @@
 mod combinations;
 mod devices;
 mod exact;
+mod foreign;
 mod invariants;
 mod parameters;
 mod policies;
