@@ -79,7 +79,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let measured = if args.probe { Some(measure(args.probe_for)?) } else { None };
     if args.json {
         let report = Report { facts: &facts, policies: &policies, probe: measured.as_ref() };
-        print(&format!("{}\n", serde_json::to_string_pretty(&report)?))?;
+        crate::json::print(1, &report)?;
     } else if let Some(measured) = &measured {
         print(&format!("\n{measured}"))?;
     }

@@ -16,6 +16,7 @@ mod frames;
 mod govern;
 mod hot;
 mod http;
+mod json;
 mod live;
 mod load;
 mod manual;

@@ -9,6 +9,7 @@ use crate::table::print;
 use anyhow::Result;
 use daemon::{Replay, ReplayError, ServiceConfig};
 use machine::Duration;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -69,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         ReplayError::Empty(_) | ReplayError::Unreadable { .. } => usage(error),
     })?;
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&replays)?))?;
+        crate::json::print(1, &BTreeMap::from([("services", &replays)]))?;
     } else {
         print(&told(&replays, args.policy.is_some()))?;
     }

@@ -3,7 +3,7 @@
 
 use crate::exit::usage;
 use crate::{run_folder, stage};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use report::figures::Page;
 use report::run::{FRAMES, ReadError, Run};
 use report::terminal;
@@ -53,7 +53,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let at = write(args, &run.page(), &args.folder.join(run_folder::REPORT))?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&run.summary)?);
+        let summary = run.summary.context("the run was cut off: it has no summary")?;
+        crate::json::print(1, &summary)?;
     } else {
         println!("{}\n", run.info.title);
         if let Some(summary) = &run.summary {

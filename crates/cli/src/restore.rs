@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         error => error.into(),
     })?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        crate::json::print(1, &report)?;
     } else {
         for line in &report.lines {
             println!("{line}");

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut store = Store::connect(&args.server)?;
     let first = store.status()?;
     if args.json {
-        println!("{}", serde_json::to_string(&first)?);
+        crate::json::print(1, &first)?;
     } else if args.once || !std::io::stdout().is_terminal() {
         std::thread::sleep(args.interval.into());
         let second = store.status()?;

@@ -9,17 +9,14 @@ use std::str::FromStr;
 
 /// A clock frequency in kHz, cpufreq's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Kilohertz(pub u64);
 
 /// Power in millionths of a watt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Microwatts(pub u64);
 
 /// Energy in millionths of a joule, powercap's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Microjoules(pub u64);
 
 impl fmt::Display for Kilohertz {

@@ -12,12 +12,10 @@ use std::str::FromStr;
 /// A point in time: nanoseconds since the driver's epoch (boot on Linux's `CLOCK_MONOTONIC`, zero
 /// in simulation).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Instant(u64);
 
 /// A length of time in nanoseconds. Subtraction saturates at zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Duration(u64);
 
 impl Instant {
@@ -216,7 +214,6 @@ impl FromStr for Duration {
 
 /// Events per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Rate(f64);
 
 impl Rate {

@@ -8,8 +8,9 @@ use anyhow::Result;
 use linux::arbiter::Asked;
 use machine::{CpuList, Duration, FrequencyLimit};
 use policy::governing::{FrequencyMode, Mode};
+use serde::Serialize;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -21,7 +22,7 @@ pub struct Status {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Watch the parked CPUs for this long, and count their wake-ups by cause
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", conflicts_with = "json")]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s")]
     wakeups: Option<Duration>,
     /// Print one JSON document
     #[arg(long)]
@@ -32,14 +33,11 @@ pub struct Status {
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../help/set.txt"))]
 pub struct Set {
-    /// The service, as `roost status` names it
-    name: String,
+    #[command(flatten)]
+    named: Named,
     /// goal=TIME@pQ
     #[arg(value_parser = parse_set)]
     change: ::daemon::Set,
-    /// The control socket of the daemon [default: /run/roost/roost.sock]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
 }
 
 /// Pause a service or a controller: what it changed is put back
@@ -65,6 +63,27 @@ struct Named {
     /// The control socket of the daemon [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// The document of `status --json`.
+#[derive(Serialize)]
+struct Whole {
+    governed: Vec<::daemon::Status>,
+    waiting: Vec<(String, String)>,
+    controllers: Vec<ControllerReport>,
+    asked: Vec<Asked>,
+    dry_run: bool,
+    wakeups: Option<wakeups::Wakeups>,
+}
+
+/// The document of `set`, `pause` and `resume`.
+#[derive(Serialize)]
+struct Changed<'a> {
+    name: &'a str,
+    changed: String,
 }
 
 fn parse_set(text: &str) -> Result<::daemon::Set, String> {
@@ -80,15 +99,15 @@ fn place(socket: Option<&PathBuf>) -> PathBuf {
 
 /// Pauses a service or a controller: what it changed is put back until it is resumed.
 pub fn pause(args: &Pause) -> Result<ExitCode> {
-    change_of(&args.named.name, ::daemon::Set::Pause, &place(args.named.socket.as_ref()))
+    change_of(&args.named, ::daemon::Set::Pause)
 }
 
 pub fn resume(args: &Resume) -> Result<ExitCode> {
-    change_of(&args.named.name, ::daemon::Set::Resume, &place(args.named.socket.as_ref()))
+    change_of(&args.named, ::daemon::Set::Resume)
 }
 
 pub fn set(args: &Set) -> Result<ExitCode> {
-    change_of(&args.name, args.change, &place(args.socket.as_ref()))
+    change_of(&args.named, args.change)
 }
 
 pub fn show(args: &Status) -> Result<ExitCode> {
@@ -97,11 +116,8 @@ pub fn show(args: &Status) -> Result<ExitCode> {
         return Err(coded(Exit::Failed, format!("the daemon answers {answer:?}")));
     };
     if args.json {
-        let whole = serde_json::json!({
-            "format": 1, "governed": governed, "waiting": waiting, "controllers": controllers, "asked": asked,
-            "dry_run": dry_run
-        });
-        print(&format!("{}\n", serde_json::to_string_pretty(&whole)?))?;
+        let wakeups = args.wakeups.map(|length| wakeups::of(&governed, length)).transpose()?;
+        crate::json::print(2, &Whole { governed, waiting, asked, controllers, dry_run, wakeups })?;
         return Ok(ExitCode::SUCCESS);
     }
     let header = ["service", "policy", "cores", "cpus", "rate", "tail", "goal"];
@@ -145,7 +161,7 @@ pub fn show(args: &Status) -> Result<ExitCode> {
     let controllers: String = controllers.iter().map(controller).collect();
     print(&format!("{table}{notes}{controllers}{}", asked_for(&asked)))?;
     if let Some(length) = args.wakeups {
-        print(&wakeups::of(&governed, length)?)?;
+        print(&wakeups::of(&governed, length)?.text())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -165,22 +181,27 @@ fn clocks(service: &::daemon::Status) -> String {
     parts.join(", ")
 }
 
-fn change_of(name: &str, set: ::daemon::Set, socket: &Path) -> Result<ExitCode> {
-    let found = || match ask(socket, &Ask::Status) {
+fn change_of(named: &Named, set: ::daemon::Set) -> Result<ExitCode> {
+    let (name, socket) = (named.name.as_str(), place(named.socket.as_ref()));
+    let found = || match ask(&socket, &Ask::Status) {
         Ok(Answer::Status { governed, .. }) => governed.into_iter().find(|service| service.name == name),
         _ => None,
     };
     let old = found();
-    match ask(socket, &Ask::Set { service: name.to_owned(), set }).map_err(unheard)? {
+    match ask(&socket, &Ask::Set { service: name.to_owned(), set }).map_err(unheard)? {
         Answer::Done => {
             let changed = match (old, found(), set) {
-                (Some(old), Some(new), _) => format!("{name}: {}\n", change(&set, &old, &new)),
-                (_, _, ::daemon::Set::Pause) => format!("{name}: paused\n"),
-                (_, _, ::daemon::Set::Resume) => format!("{name}: resumed\n"),
+                (Some(old), Some(new), _) => change(&set, &old, &new),
+                (_, _, ::daemon::Set::Pause) => "paused".to_owned(),
+                (_, _, ::daemon::Set::Resume) => "resumed".to_owned(),
                 // It has ended meanwhile.
-                _ => format!("{name}: set\n"),
+                _ => "set".to_owned(),
             };
-            print(&changed)?;
+            if named.json {
+                crate::json::print(1, &Changed { name, changed })?;
+            } else {
+                print(&format!("{name}: {changed}\n"))?;
+            }
             Ok(ExitCode::SUCCESS)
         }
         Answer::Refused(why) => Err(usage(why)),

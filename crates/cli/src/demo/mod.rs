@@ -166,7 +166,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Summary { verdicts, compared, remarks, invalid: rounds::invalid(&totals), ..Summary::default() };
     let (summary, page) = show.end(&folder, found)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
+        crate::json::print(1, &summary)?;
     } else {
         println!("{}\n{}", terminal::outcome(&summary), terminal::folded(&times(&params)));
         println!("report: {}", page.display());

@@ -8,9 +8,14 @@ use daemon::{Config, Outlook, ServiceConfig};
 use linux::arbiter::ClockMeans;
 use linux::{FrequencyActuator, Root};
 use machine::{CpuList, Kilohertz};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
 use std::process::ExitCode;
+
+#[derive(Serialize)]
+struct Plans<'a> {
+    services: &'a [Plan],
+}
 
 /// One service's plan.
 #[derive(Serialize)]
@@ -25,6 +30,7 @@ struct Plan {
     /// By what its clocks are set, where somebody has named it.
     frequency_actuator: Option<FrequencyActuator>,
     /// What was found, or why not.
+    #[serde(serialize_with = "found_or_not")]
     found: Result<Found, String>,
 }
 
@@ -38,9 +44,25 @@ struct Found {
     /// The fewest that it is left with.
     min_cores: u16,
     /// Parked CPUs go offline; or why they cannot.
+    #[serde(serialize_with = "possible_or_not")]
     hotplug: Option<Result<(), String>>,
     /// The clocks that can be chosen, slow to fast; none where the kernel's choice stays.
     clocks: Vec<Kilohertz>,
+}
+
+fn found_or_not<S: Serializer>(found: &Result<Found, String>, serializer: S) -> Result<S::Ok, S::Error> {
+    match found {
+        Ok(found) => found.serialize(serializer),
+        Err(why) => serializer.collect_map([("not_now", why)]),
+    }
+}
+
+fn possible_or_not<S: Serializer>(
+    hotplug: &Option<Result<(), String>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let text = hotplug.as_ref().map(|hotplug| hotplug.as_ref().map_or_else(String::as_str, |()| "possible"));
+    text.serialize(serializer)
 }
 
 /// Says it.
@@ -51,7 +73,7 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     let plans: Vec<Plan> =
         config.services.iter().map(|service| plan(&root, service, config.clock_means())).collect();
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&plans)?))?;
+        crate::json::print(1, &Plans { services: &plans })?;
         return impossible(&plans);
     }
     let mut text = String::new();

@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let place = results::write(args.out.as_deref(), &found)?;
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&found)?))?;
+        crate::json::print(1, &found)?;
     } else {
         print(&format!("{}\nreport: {}\n", results::text(&found), place.display()))?;
     }

@@ -135,7 +135,7 @@ fn send<A: Asks>(load: &Load, plan: &Plan<A>) -> Result<ExitCode> {
         outcome.map_err(|error| if error.is_usage() { usage(error) } else { coded(Exit::Failed, error) })?;
     logged.context("writing the HdrHistogram log")?;
     if load.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
+        crate::json::print(1, &outcome)?;
     } else {
         print!("{outcome}");
     }

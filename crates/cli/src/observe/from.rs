@@ -43,7 +43,7 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
     };
     let place = results::write(args.out.as_deref(), &observation)?;
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&observation)?))?;
+        crate::json::print(1, &observation)?;
     } else {
         print(&format!("{}\nreport: {}\n", table::of(&observation, columns()), place.display()))?;
     }

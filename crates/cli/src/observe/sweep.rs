@@ -272,7 +272,7 @@ fn finish(args: &Args, sweep: &Sweep) -> Result<ExitCode> {
     run_folder::write_info(&place, &info)?;
     run_folder::write_report(&place, &page(&info, sweep))?;
     if args.json {
-        print(&format!("{json}\n"))?;
+        crate::json::print(1, sweep)?;
     } else {
         let notes: String = sweep.notes.iter().map(|note| format!("note: {note}\n")).collect();
         print(&format!("{notes}{}\nreport: {}\n", table(sweep), place.join(REPORT).display()))?;

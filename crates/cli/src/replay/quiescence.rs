@@ -59,7 +59,11 @@ pub fn replay(folder: &Path, params: Option<&Path>, json: bool) -> Result<ExitCo
         had: recorded_waits::as_recorded(&all),
         would: would.transpose()?,
     };
-    print(&if json { format!("{}\n", serde_json::to_string_pretty(&told)?) } else { text(&told) })?;
+    if json {
+        crate::json::print(1, &told)?
+    } else {
+        print(&text(&told))?
+    }
     Ok(ExitCode::SUCCESS)
 }
 

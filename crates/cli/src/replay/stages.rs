@@ -7,6 +7,7 @@ use anyhow::Result;
 use policy::log::replay as again;
 use policy::staging::Stager;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -36,7 +37,7 @@ pub fn replay(folder: &Path, json: bool) -> Result<ExitCode> {
         all.push(Replayed { stage, segments: replayed.segments, steps: replayed.steps, bursts });
     }
     if json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
+        crate::json::print(1, &BTreeMap::from([("stages", &all)]))?;
     } else {
         let line = |one: &Replayed| {
             let Replayed { stage, segments, steps, bursts } = one;

@@ -59,11 +59,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(folder) = folder {
         eprintln!("{}", folder.end(&status)?);
     }
-    print(&if args.json {
-        format!("{}\n", serde_json::to_string_pretty(&status)?)
+    if args.json {
+        crate::json::print(1, &status)?;
     } else {
-        told::summary(&status)
-    })?;
+        print(&told::summary(&status))?;
+    }
     seen?;
     if all_answered {
         return match missed(&status) {
@@ -133,11 +133,11 @@ pub fn is_run(place: &Path) -> bool {
 /// `roost report` of such a folder: the page again, and the results.
 pub fn report(place: &Path, to: Option<&Path>, json: bool) -> Result<ExitCode> {
     let (said, status) = folder::again(place, to)?;
-    print(&if json {
-        format!("{}\n", serde_json::to_string_pretty(&status)?)
+    if json {
+        crate::json::print(1, &status)?;
     } else {
-        format!("{}\n{said}\n", told::summary(&status))
-    })?;
+        print(&format!("{}\n{said}\n", told::summary(&status)))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -242,11 +242,11 @@ fn status(address: &str, json: bool) -> Result<ExitCode> {
     let Some((_, body)) = body else {
         return Err(unreachable(&answer.lines().next().unwrap_or("it said nothing")));
     };
+    let status = serde_json::from_str(body).map_err(|cause| unreachable(&cause))?;
     if json {
-        print(&format!("{body}\n"))?;
+        crate::json::print(1, &status)?;
     } else {
-        let value = serde_json::from_str(body).map_err(|cause| unreachable(&cause))?;
-        print(&told::status(&value))?;
+        print(&told::status(&status))?;
     }
     Ok(ExitCode::SUCCESS)
 }

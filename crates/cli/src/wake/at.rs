@@ -56,7 +56,7 @@ pub fn at(args: &At) -> Result<ExitCode> {
     let until = linux::now() + args.ahead + args.stay;
     let answer = caller.ask(&ask)?;
     if args.json {
-        println!("{}", serde_json::to_string(&answer)?);
+        crate::json::print(1, &answer)?;
     }
     match answer {
         WakeAnswer::Done { id } => {
@@ -73,7 +73,7 @@ pub fn at(args: &At) -> Result<ExitCode> {
 
 pub fn status(args: &Status) -> Result<ExitCode> {
     match Caller::connect(&args.socket)?.ask(&WakeAsk::Status)? {
-        WakeAnswer::Status(status) if args.json => println!("{}", serde_json::to_string_pretty(&status)?),
+        WakeAnswer::Status(status) if args.json => crate::json::print(1, &status)?,
         WakeAnswer::Status(status) => print!("{}", status.text()),
         WakeAnswer::Refused(reason) => return Err(coded(Exit::Refused, reason)),
         other => return Err(usage(format!("an answer that fits nothing: {other:?}"))),

@@ -113,7 +113,9 @@ impl Windows {
     fn end(&mut self, last: &WakeStatus) {
         self.live.end();
         if self.json {
-            crate::live::print_line(last);
+            if let Err(error) = crate::json::print(1, last) {
+                eprintln!("{error:#}");
+            }
         } else if !self.live.is_live() {
             print!("{}", last.text());
         }
@@ -160,7 +162,7 @@ fn calibrate(options: &options::Options) -> Result<ExitCode> {
     let found = Calibration::measure(&wake.cpus, &limits, alarms.as_ref().ok(), &AtomicBool::new(false))
         .map_err(usage)?;
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
+        crate::json::print(1, &found)?;
     } else {
         print!("{}", found.text());
     }

@@ -17,6 +17,7 @@ mod holding;
 mod hostile;
 mod hot;
 mod hurrying;
+mod json;
 mod judging;
 #[path = "../../../slots/tests/it/jvm.rs"]
 mod jvm;

@@ -87,7 +87,7 @@ impl Planner {
         }
     }
 
-    fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.folder.path().join("wake.sock")
     }
 

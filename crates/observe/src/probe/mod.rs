@@ -69,11 +69,14 @@ pub struct Batch {
     /// The deepest state that was allowed; `None` if nothing was changed.
     pub limited_to: Option<String>,
     pub way: WakeSource,
+    #[serde(rename = "sleep_ns", alias = "sleep")]
     pub sleep: Duration,
     pub samples: usize,
     /// Half of them took no longer.
+    #[serde(rename = "p50_ns", alias = "p50")]
     pub p50: Duration,
     /// 99 of 100 took no longer; of fewer than 100 samples, the longest.
+    #[serde(rename = "p99_ns", alias = "p99")]
     pub p99: Duration,
     /// How much of the time the sleeper's CPU was busy, in steps of a clock tick; our own work is
     /// in it.
@@ -88,6 +91,7 @@ pub struct Batch {
 pub struct StateShare {
     pub name: String,
     /// The exit latency that its driver advertises.
+    #[serde(rename = "advertised_ns", alias = "advertised")]
     pub advertised: Duration,
     pub share: Ratio,
 }
@@ -101,6 +105,7 @@ pub struct Probe {
     /// The idle driver, where there is one.
     pub driver: Option<String>,
     /// The cost of reading the clock: the grain of every figure here.
+    #[serde(rename = "clock_ns", alias = "clock")]
     pub clock: Duration,
     /// In the order in which they were measured.
     pub batches: Vec<Batch>,
