@@ -1,6 +1,6 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
-.PHONY: demo test test-engines check build hurry-up java java-bench lab bench papers deb clean-runs
+.PHONY: demo test test-fast test-full test-engines fuzz check build hurry-up java java-bench lab bench papers deb clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -10,29 +10,37 @@ demo: ## the main job on this machine's own CPUs, about a minute; ends with runs
 	./target/release/roost demo $(DEMO) || case $$? in 5|6) ;; *) exit 1 ;; esac
 
 # Property tests draw the same cases everywhere. Others: make test PROPTEST_RNG_SEED=$$RANDOM
-test: export PROPTEST_RNG_SEED ?= 20261120
-test: ## unit, property, conformance and integration tests, the soak included; then the kernel lab and the one with systemd
+test test-fast: export PROPTEST_RNG_SEED ?= 20261120
+
+test-fast: ## unit and property tests: no root, no emulator, nothing to install but the toolchain
+	@scripts/setup build
+	cargo test --locked --workspace --lib --bins
+
+test: ## all tests of this machine: unit, property, conformance and integration tests, the soak included
 	@scripts/setup test
 	mvn -q -B -f java/pom.xml verify
 	cargo build --locked --workspace --all-targets
 	cargo test --locked --workspace -- --nocapture --test-threads 2
-	@# 3: no emulator or kernel can be had here; it has said why.
-	lab/run || { code=$$?; if [ $$code = 3 ]; then echo "lab: SKIPPED"; else exit $$code; fi; }
-	lab/systemd || { code=$$?; if [ $$code = 3 ]; then echo "lab: systemd SKIPPED"; else exit $$code; fi; }
+
+# An emulator runs eight CPUs in one thread, engines come from Maven Central, a random search needs
+# time: none fits into the time of `make test`.
+test-full: test lab test-engines fuzz ## and stock kernels, systemd, search engines, random inputs at each door
+
+fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
+	@# A random search: what it finds is told, and is no verdict on the change at hand. Kept inputs are, in the tests.
+	@scripts/fuzz || echo "fuzz: inputs that bring a target down were FOUND, see above: keep them in fuzz/corpus and mend the fault"
 
 test-engines: ## the agent in Elasticsearch, OpenSearch, Solr and plain Java servers, from Maven Central; about ten minutes
 	@scripts/setup engines
 	mvn -q -B -f java/pom.xml package -DskipTests
 	experiments/hurry-up/engines.py $(ENGINES)
 
-check: ## what CI asks besides the tests: format, house rules, lints, docs, licences, advisories, fuzzing
+check: ## what CI asks besides the tests: format, house rules, lints, docs, licences, advisories
 	cargo fmt --all --check
 	@scripts/house --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@scripts/audit
-	@# A random search: what it finds is told, and is no verdict on the change at hand. Kept inputs are, in the tests.
-	@scripts/fuzz || echo "fuzz: inputs that bring a target down were FOUND, see above: keep them in fuzz/corpus and mend the fault"
 
 hurry-up: ## the Hurry-up paper's experiment on a real Elasticsearch 6.5.4, about 15 minutes; ends with runs/hurry-up-.../report.html
 	@scripts/setup engines
@@ -63,6 +71,7 @@ java-bench: ## what a call costs under the agent, by JMH; about two minutes
 	@scripts/setup test
 	java/bench/run
 
-lab: ## idle states, frequencies and programs in the kernel on stock Debian kernels, in an emulator
-	lab/run
-	lab/systemd
+lab: ## idle states, frequencies and programs in the kernel on stock Debian kernels, then systemd, in an emulator
+	@# 3: no emulator or kernel can be had here; it has said why.
+	lab/run || { code=$$?; if [ $$code = 3 ]; then echo "lab: SKIPPED"; else exit $$code; fi; }
+	lab/systemd || { code=$$?; if [ $$code = 3 ]; then echo "lab: systemd SKIPPED"; else exit $$code; fi; }
