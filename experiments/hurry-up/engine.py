@@ -10,7 +10,7 @@ import time
 import corpus
 
 INDEX = "paragraphs"
-# What `roost load http` sends: every keyword may be in the text, the ten best paragraphs are the answer.
+# What `roost load` sends: every keyword may be in the text, the ten best paragraphs are the answer.
 BODY = '{"size":10,"query":{"match":{"text":"{words}"}}}'
 
 

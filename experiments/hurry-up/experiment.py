@@ -5,7 +5,7 @@ Usage: experiment.py [--seconds 60] [--documents 1000000] [--seed 1] [--out runs
 
 1. starts Elasticsearch with the agent on its hot function and the event ring on; indexes the corpus; writes its word list
 2. calibrates: how long a query of the mix stays in the hot function, and so which rate loads this machine as the paper's was
-3. loads it in six cells (open loop, `roost load http`), and once for each number of keywords, reading every call's time from the ring
+3. loads it in six cells (open loop, `roost load`), and once for each number of keywords, reading every call's time from the ring
    (while it warms up, and in one cell more at the end, `roost govern hurry-up --dry-run` shows live who is hot and what each CPU is to run at)
 4. plays the recorded calls in the simulator under ondemand, performance, powersave and Hurry-up, with the paper's tables of sensitivity
 5. writes report.html, stops Elasticsearch and removes its files in /dev/shm
@@ -141,8 +141,8 @@ def may_be_prompt():
 
 
 def load(engine, out, options, more, seconds, view=None):
-    """Queries for so long: what `roost load http` says, and the calls that the ring recorded while it measured."""
-    command = [*options.prompt, ROOST, "load", "http", engine.search_url, "--body", BODY, "--words", out / "words.txt", "--seed", str(options.seed)]
+    """Queries for so long: what `roost load` says, and the calls that the ring recorded while it measured."""
+    command = [*options.prompt, ROOST, "load", engine.search_url, "--body", BODY, "--words", out / "words.txt", "--seed", str(options.seed)]
     command += ["--for", f"{seconds}s", "--warmup", "1s", "--json", *more]
     since = slots.next_event(SLOTS)
     with view or Watch():

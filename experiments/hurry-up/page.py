@@ -37,7 +37,7 @@ def page(results):
         "notes": [
             "In-function times: the agent's event ring, one pair of events for each call of SearchService::executeQueryPhase; a call's time runs from its enter to its exit on the "
             "monotonic clock. On a busy machine it has the time in it that the thread waited for a CPU. A second of warm-up is in the calls and not in the latencies.",
-            "Latency: roost load http, open loop, from the instant a request was due. `took` is Elasticsearch's own word, in whole milliseconds.",
+            "Latency: roost load, open loop, from the instant a request was due. `took` is Elasticsearch's own word, in whole milliseconds.",
             f"Energy: cores and uncore for each request, {MODELLED}. The simulated machine is the paper's (Gold 6126, 12 cores); calls come "
             f"{simulate.CORES / results['cpus']:g} times as fast as recorded on {results['cpus']} CPUs, so that the load of a core is the recorded one.",
             f"One time the load: {results['rate']:.1f} queries a second, which keeps as large a share of this machine in the hot function as four queries a second kept of the paper's "

@@ -106,8 +106,8 @@ def measure(options, out, group):
 
 
 def load(options, out, url, more, seconds):
-    """What `roost load http` says of so many seconds."""
-    command = [options.roost, "load", "http", url, "--words", out / "words.txt", "--for", f"{seconds}s", "--json", *more]
+    """What `roost load` says of so many seconds."""
+    command = [options.roost, "load", url, "--words", out / "words.txt", "--for", f"{seconds}s", "--json", *more]
     asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # 6: the generator was late, which a closed loop cannot be; what is measured here has no schedule.
     if asked.returncode not in (0, 6) or not asked.stdout:

@@ -69,7 +69,7 @@ pub struct Args {
     /// What each of them is multiplied by
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
-    /// A real server, as `roost load http` is told it; needs --cgroup or --process
+    /// A real server, as `roost load` is told it; needs --cgroup or --process
     #[arg(long, value_name = "URL")]
     server: Option<Url>,
     /// The words of {words} in it

@@ -262,7 +262,7 @@ async fn answer(request: Request<Incoming>, router: Router, limits: Limits, host
     let is_named = !named.is_empty() || request.version() == Version::HTTP_10;
     let is_ours = |name: &Result<&str, _>| name.as_ref().is_ok_and(|name| hosts.is_ours(name));
     if !is_named || !named.iter().all(is_ours) {
-        let why = "this name is not known here: ask by address, or name it (--metrics-name)\n";
+        let why = "this name is not known here: ask by address, or name it behind the address of --metrics\n";
         return (StatusCode::MISDIRECTED_REQUEST, [(header::CONNECTION, "close")], why).into_response();
     }
     match timeout(limits.answer, TowerToHyperService::new(router).call(request)).await {

@@ -73,7 +73,7 @@ fn refused(why: impl Display) -> Error {
 /// `name` with the unit, if it does not end so already.
 fn named(name: String, unit: Option<&str>) -> String {
     match unit {
-        Some(unit) if !name.ends_with(unit) => name + unit,
+        Some(unit) if !name.ends_with(unit) && name != unit[1..] => name + unit,
         _ => name,
     }
 }
@@ -332,6 +332,7 @@ mod tests {
         residency: BTreeMap<String, Duration>,
         states: Vec<(String, Duration)>,
         kinds: Vec<Kind>,
+        per_s: Rate,
     }
 
     #[test]
@@ -343,6 +344,7 @@ mod tests {
             clocks: vec![Kilohertz(800)],
             residency: BTreeMap::from([("C1".to_owned(), Duration::from_nanos(7))]),
             states: vec![("POLL".to_owned(), Duration::from_nanos(8))],
+            per_s: Rate::per_second(2.5),
             kinds: vec![
                 Kind::Stock,
                 Kind::Capped(Kilohertz(9)),
@@ -351,7 +353,7 @@ mod tests {
         };
         let expected = r#"{"format":4,"p99_ns":2000,"rate_per_s":1.5,"took_ns":1,"clocks_khz":[800],
             "residency_ns":{"C1":7},"states_ns":[["POLL",8]],
-            "kinds":["stock",{"capped_khz":9},{"timed":{"stay_ns":3}}]}"#;
+            "kinds":["stock",{"capped_khz":9},{"timed":{"stay_ns":3}}],"per_s":2.5}"#;
         let bare = |text: &str| text.split_whitespace().collect::<String>();
         assert_eq!(bare(&text(4, &whole).unwrap()), bare(expected));
     }

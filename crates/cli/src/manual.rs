@@ -4,6 +4,7 @@
 use crate::run_folder;
 use anyhow::{Context as _, Result};
 use clap::{Command, CommandFactory as _};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -38,8 +39,53 @@ fn pages(command: &Command, folder: &Path) -> Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         pages(below, folder)?;
     }
+    let name = clap_mangen::Man::new(command.clone()).get_filename();
+    run_folder::write(folder, &name, |file| page(command, file))
+}
+
+/// A page whose text below the options is in the sections that readers of manuals look for.
+fn page(command: &Command, file: &mut dyn Write) -> io::Result<()> {
     let page = clap_mangen::Man::new(command.clone());
-    run_folder::write(folder, &page.get_filename(), |file| page.render(file))
+    page.render_title(file)?;
+    page.render_name_section(file)?;
+    page.render_synopsis_section(file)?;
+    page.render_description_section(file)?;
+    page.render_options_section(file)?;
+    if command.has_subcommands() {
+        page.render_subcommands_section(file)?;
+    }
+    let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    for (name, text) in sections(&below) {
+        writeln!(file, ".SH \"{name}\"\n.nf")?;
+        text.lines().try_for_each(|line| writeln!(file, "{}", escaped(line)))?;
+        writeln!(file, ".fi")?;
+    }
+    if command.get_version().is_some() {
+        page.render_version_section(file)?;
+    }
+    Ok(())
+}
+
+/// The sections of a text below the options: `Examples:` and its like stand on a line of their own;
+/// other paragraphs are notes.
+fn sections(text: &str) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for paragraph in text.trim().split("\n\n") {
+        let headed = paragraph.split_once(":\n").filter(|(name, _)| SECTIONS.contains(name));
+        let (name, text) = headed.unwrap_or(("Notes", paragraph));
+        all.push((name.to_uppercase(), text.to_owned()));
+    }
+    let order = |name: &str| SECTIONS.iter().position(|other| other.to_uppercase() == name);
+    all.sort_by_key(|(name, _)| order(name).unwrap_or(SECTIONS.len()));
+    all
+}
+
+const SECTIONS: [&str; 4] = ["Examples", "Shapes", "Exit status", "Files"];
+
+/// A line that roff prints as it is.
+fn escaped(line: &str) -> String {
+    let text = line.replace('\\', "\\e").replace('-', "\\-");
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
 
 pub fn completions(args: &Completions) -> Result<ExitCode> {
@@ -67,6 +113,52 @@ mod tests {
             let page = folder.path().join(format!("roost-{}.1", subcommand.get_name()));
             assert!(page.is_file(), "{}", page.display());
         }
+    }
+
+    #[test]
+    fn examples_exit_status_and_files_are_sections_of_a_page() {
+        let folder = tempfile::tempdir().unwrap();
+        man(&Man { folder: folder.path().to_owned() }).unwrap();
+        let page = std::fs::read_to_string(folder.path().join("roost-restore.1")).unwrap();
+        let heads: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
+        let told: Vec<&str> = heads.iter().map(|head| head.trim_matches('"')).collect();
+        let own = ["EXAMPLES", "EXIT STATUS", "FILES"];
+        assert!(told.windows(3).any(|three| three == own) && !told.contains(&"EXTRA"), "{told:?}");
+        let (_, examples) = page.split_once(".SH \"EXAMPLES\"\n.nf\n").unwrap();
+        assert!(examples.contains("\n  roost restore \\-\\-json\n"), "{examples}");
+        assert_eq!(escaped(".x \\"), "\\&.x \\e");
+    }
+
+    /// The reference of all commands, as Markdown.
+    fn reference() -> String {
+        fn add(text: &mut String, command: &mut Command) {
+            let help = command.render_long_help().to_string();
+            let lines: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+            *text += &format!("\n## {}\n```text\n{lines}```\n", command.get_bin_name().unwrap_or("roost"));
+            for below in command.get_subcommands_mut().filter(|below| !below.is_hide_set()) {
+                add(text, below);
+            }
+        }
+        let mut whole = super::command().disable_help_subcommand(true).term_width(100);
+        whole.build();
+        let mut text = format!(
+            "# Commands of roost\n\nMade from `--help` by `{MAKE}`; `roost man DIR` writes manual pages.\n"
+        );
+        add(&mut text, &mut whole);
+        text
+    }
+
+    const MAKE: &str = "ROOST_WRITE=1 cargo test -p roost --bin roost the_reference";
+
+    #[test]
+    fn the_reference_of_commands_is_that_of_the_help() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
+        let made = reference();
+        if std::env::var_os("ROOST_WRITE").is_some() {
+            std::fs::write(&path, &made).unwrap();
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(kept == made, "docs/reference/cli.md is stale: {MAKE}");
     }
 
     #[test]

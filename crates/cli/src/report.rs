@@ -20,7 +20,7 @@ pub struct Args {
 
     /// Write the page to this file instead
     #[arg(long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    out: Option<PathBuf>,
 
     /// Print the results as JSON instead of tables
     #[arg(long)]
@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let page = args.folder.join(run_folder::PAGE);
     if stage::is_run(&args.folder) {
-        return stage::report(&args.folder, args.output.as_deref(), args.json);
+        return stage::report(&args.folder, args.out.as_deref(), args.json);
     }
     if page.is_file() && !args.folder.join(FRAMES).is_file() {
         return draw(args, &page);
@@ -89,7 +89,7 @@ fn draw(args: &Args, from: &Path) -> Result<ExitCode> {
 
 /// Writes the page to its place, or to that of `--output`.
 fn write(args: &Args, page: &Page, place: &Path) -> Result<PathBuf> {
-    let place = args.output.as_deref().unwrap_or(place);
-    run_folder::write_named(place, "--output", &page.html())?;
+    let place = args.out.as_deref().unwrap_or(place);
+    run_folder::write_named(place, "--out", &page.html())?;
     Ok(place.to_owned())
 }

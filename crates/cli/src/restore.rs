@@ -14,8 +14,8 @@ use std::process::ExitCode;
 #[command(after_help = include_str!("../help/restore.txt"))]
 pub struct Args {
     /// Folder that holds the machine's sys and run folders, for tests and recorded machines
-    #[arg(long, value_name = "DIR", default_value = "/")]
-    sysfs_root: PathBuf,
+    #[arg(long, value_name = "DIR", default_value = "/", alias = "sysfs-root")]
+    root: PathBuf,
 
     /// Print one JSON object instead of lines
     #[arg(long)]
@@ -29,13 +29,13 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Who misspells it shall not hear that there is nothing to put back.
-    if !args.sysfs_root.is_dir() {
+    if !args.root.is_dir() {
         return Err(usage(format!(
-            "--sysfs-root {}: there is no such folder\nhint: name one that holds a machine's sys and run folders",
-            args.sysfs_root.display()
+            "--root {}: there is no such folder\nhint: name one that holds a machine's sys and run folders",
+            args.root.display()
         )));
     }
-    let root = Root::at(&args.sysfs_root);
+    let root = Root::at(&args.root);
     let mut report = linux::restore(&root);
     let left = observe::hot::remove_left_runs(&root);
     if let (Ok(report), 1..) = (&mut report, left) {

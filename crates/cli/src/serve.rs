@@ -58,9 +58,6 @@ pub struct Args {
     /// Also wake workers when the measured tail exceeds this, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
     latency_goal: Option<String>,
-    /// Divide the policy's times by this, for load that changes that many times as fast
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
-    time_compression: f64,
     /// The state of an active worker's CPU when it has nothing to do
     #[arg(long, value_enum, default_value_t = ActiveIdle::Halt)]
     active_idle: ActiveIdle,
@@ -80,9 +77,6 @@ pub struct Args {
     /// Record every policy's readings and commands into this folder, for replay
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9150
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
-    metrics: Option<SocketAddr>,
     #[command(flatten)]
     names: crate::metrics::Names,
     /// Table of powers for modelled energy
@@ -98,9 +92,9 @@ pub struct Args {
     /// Control socket of a daemon, which is asked for idle limits where it runs [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// Find /sys, /proc and /run below this folder, for tests
-    #[arg(long, value_name = "DIR")]
-    sysfs_root: Option<PathBuf>,
+    /// The machine's files lie below this folder: for benches on machines that are not there
+    #[arg(long, value_name = "DIR", alias = "sysfs-root", hide = true)]
+    root: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -153,7 +147,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let handle = signals.handle();
     let server = start(config, move || handle.close())?;
     let metrics = args
-        .metrics
+        .names
+        .address()
         .map(|address| crate::metrics::serve_store(address, &args.names, server.inspector()))
         .transpose()?;
     announce(&server, &args.unix, metrics);
@@ -233,13 +228,6 @@ fn parameters(args: &Args) -> Result<Parameters> {
     if let Some(goal) = &args.latency_goal {
         file.peafowl.latency_goal = Some(parse_goal(goal).map_err(usage)?);
     }
-    if !(args.time_compression.is_finite() && args.time_compression >= 1.0) {
-        return Err(usage("--time-compression takes a factor of at least 1"));
-    }
-    if args.time_compression > 1.0 {
-        file.peafowl = file.peafowl.scaled(args.time_compression);
-        file.carb = file.carb.scaled(args.time_compression);
-    }
     Ok(file)
 }
 
@@ -275,7 +263,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
     if args.max_conns == 0 {
         return Err(usage("--max-conns must be at least 1"));
     }
-    let root = args.sysfs_root.as_ref().map_or_else(linux::Root::system, linux::Root::at);
+    let root = args.root.as_ref().map_or_else(linux::Root::system, linux::Root::at);
     raise_descriptor_limit(args.max_conns);
     Ok(Config {
         listen: places(args)?,

@@ -100,14 +100,14 @@ pub struct Plan<A = Items> {
 }
 
 impl Plan {
-    /// A plan with the defaults; `roost load memcache --help` states them.
+    /// A plan with the defaults; `roost load --help` states them.
     pub fn new(target: Target, pace: Pace) -> Self {
         Self::of(target, pace, Items::default())
     }
 }
 
 impl Plan<Http> {
-    /// A plan with the defaults; `roost load http --help` states them. One request at a time on
+    /// A plan with the defaults; `roost load --help` states them. One request at a time on
     /// each connection, as HTTP clients do it.
     pub fn http(asks: Http, pace: Pace) -> Self {
         let (timeout, patience) = (Some(Duration::from_secs(10)), Duration::from_secs(30));

@@ -48,9 +48,6 @@ pub struct Args {
     /// The control socket [default: that of the configuration, /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Serve metrics for Prometheus here, such as 127.0.0.1:9465
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
-    metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]
     names: Names,
     /// Record readings and commands into this folder, for `roost replay`
@@ -79,7 +76,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut config = Config::load(&args.config).map_err(usage)?;
     config.socket = args.socket.clone().unwrap_or(config.socket);
-    config.metrics = args.metrics.or(config.metrics);
+    config.metrics = args.names.address().or(config.metrics);
     config.record = args.record.clone().or(config.record);
     if args.print_config {
         crate::table::print(&toml::to_string(&config)?)?;

@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex};
 /// Does what is asked.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.subject {
+        None if args.governing.plan => plan::run(&args.governing),
         None => service(&args.governing),
-        Some(Subject::Plan(args)) => plan::run(args),
         Some(Subject::HurryUp(args)) => hurry_up::run(args),
     }
 }

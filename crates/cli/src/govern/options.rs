@@ -7,7 +7,6 @@ use daemon::{Config, ServiceConfig};
 use linux::FrequencyActuator;
 use machine::{Duration, Goal};
 use policy::governing::{FrequencyMode, IdleModes};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// Govern unmodified services: few cores awake, the tail within its goal
@@ -29,9 +28,6 @@ pub struct Args {
 /// What else can be asked.
 #[derive(Subcommand)]
 pub enum Subject {
-    /// Say what would be governed, by which means and within which bounds; change nothing
-    #[command(after_help = include_str!("../../help/plan.txt"))]
-    Plan(Box<Governing>),
     HurryUp(Box<super::hurry_up::Args>),
 }
 
@@ -109,6 +105,9 @@ pub struct Governing {
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
+    /// Say what would be governed, by which means and within which bounds, and end; change nothing
+    #[arg(long)]
+    pub plan: bool,
     /// Watch and decide, but touch nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -124,9 +123,6 @@ pub struct Governing {
     /// Append a line for each change to this file
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
-    /// Prometheus metrics at this address, such as 127.0.0.1:9465
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
-    pub metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub names: crate::metrics::Names,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
@@ -205,7 +201,7 @@ impl Governing {
     pub fn whole(&self) -> Vec<&'static str> {
         let given = [
             ("--epoch", self.epoch.is_some()),
-            ("--metrics", self.metrics.is_some()),
+            ("--metrics", self.names.address().is_some()),
             ("--record", self.record.is_some()),
             ("--audit", self.audit.is_some()),
             ("--root", self.root.is_some()),
@@ -230,7 +226,7 @@ impl Governing {
         config.epoch = self.epoch.unwrap_or(config.epoch);
         config.record = self.record.clone().or(config.record);
         config.audit = self.audit.clone().or(config.audit);
-        config.metrics = self.metrics.or(config.metrics);
+        config.metrics = self.names.address().or(config.metrics);
         config.move_interrupts |= self.move_interrupts;
         if self.park_all {
             config.park = daemon::Parking::All;

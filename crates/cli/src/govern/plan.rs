@@ -182,7 +182,7 @@ fn tell(text: &mut String, plan: &Plan) {
                     by_what(plan.frequency_actuator)
                 );
             }
-            let _ = writeln!(text, "  nothing was touched; the same without `plan` governs it");
+            let _ = writeln!(text, "  nothing was touched; the same without --plan governs it");
         }
     }
 }

@@ -13,6 +13,9 @@ use policy::hot::{ClockCost, LeastEnergy, Work, even_share, least_energy};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
+/// How long is measured at each clock.
+const AT_EACH_CLOCK: Duration = Duration::from_secs(5);
+
 /// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Energy {
@@ -83,8 +86,8 @@ fn measured(
         !ended.load(Ordering::Relaxed)
     };
     let all = clocks(&control);
-    eprintln!("roost hot: measuring {} clocks, {} each", all.len(), args.energy_for);
-    let found = measure(&mut control, &mut meter, &all, args.energy_for, requests, wait);
+    eprintln!("roost hot: measuring {} clocks, {} each", all.len(), AT_EACH_CLOCK);
+    let found = measure(&mut control, &mut meter, &all, AT_EACH_CLOCK, requests, wait);
     drop(control);
     if ended.load(Ordering::Relaxed) {
         return Err(coded(Exit::Failed, "--energy: stopped; the clocks are as they were"));

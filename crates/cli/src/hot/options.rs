@@ -64,10 +64,6 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "energy")]
     pub machine: Option<String>,
 
-    /// How long to measure at each clock
-    #[arg(long, value_name = "TIME", default_value = "5s", requires = "energy")]
-    pub energy_for: Duration,
-
     /// Folder for the run [default: runs/hot-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! `roost load http`: an HTTP server, such as a search engine.
+//! The load of an HTTP server, such as a search engine.
 
 use super::Load;
 use crate::exit::usage;
@@ -6,49 +6,40 @@ use anyhow::Result;
 use loadgen::{Body, Plan, Url};
 use machine::Duration;
 use std::path::PathBuf;
-use workload::{Keywords, Popularity, Words};
+use workload::{Keywords, Words};
 
-/// Load an HTTP server, such as a search engine with queries of keywords
-///
-/// As `roost load memcache`, over kept-alive connections of HTTP/1.1. A request takes any free
-/// connection; if none is free it waits, and its latency counts on. {words} in the URL and in the
-/// body stands for the query's keywords. The server's own time in the answers of Elasticsearch,
-/// OpenSearch (took) and Solr (QTime) is shown next to the latency.
 #[derive(clap::Args, Debug)]
-#[command(after_help = concat!(include_str!("../../help/load-http.txt"), include_str!("../../help/shapes.txt")))]
-pub(super) struct Http {
-    /// The target: http://HOST:PORT/PATH?QUERY
-    #[arg(value_name = "URL")]
-    url: Url,
+pub(super) struct HttpOptions {
     /// Send this with a POST: text, or @FILE
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// The type of the body
-    #[arg(long, value_name = "TYPE", default_value = "application/json", requires = "body", value_parser = parse_content_type)]
-    content_type: String,
-    #[command(flatten)]
-    pub(super) load: Load,
+    /// The type of the body [default: application/json]
+    #[arg(long, value_name = "TYPE", requires = "body", value_parser = parse_content_type)]
+    content_type: Option<String>,
     /// Keywords of each query: paper (1 to 18), cloudsuite (1 to 16), light (3-4), heavy (12-18),
-    /// or numbers such as 7 or 2-5
-    #[arg(long, value_name = "MIX", default_value = "paper", requires = "words")]
-    keywords: Keywords,
+    /// or numbers such as 7 or 2-5 [default: paper]
+    #[arg(long, value_name = "MIX", requires = "words")]
+    keywords: Option<Keywords>,
     /// A file of words, one to a line, most frequent first; best the index's own
     #[arg(long, value_name = "FILE")]
     words: Option<PathBuf>,
-    /// How often each word is asked for: uniform or zipf:S
-    #[arg(long, value_name = "LAW", default_value = "zipf:1")]
-    popularity: Popularity,
-    /// Requests on one connection at a time; above 1 they are pipelined, which few servers are used
-    /// to
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    outstanding: u32,
-    /// Give a request up when the server owes its answer for this long
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    timeout: Duration,
+    /// Give a request up when the server owes its answer for this long [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Duration>,
 }
 
-impl Http {
-    pub(super) fn plan(&self) -> Result<Plan<loadgen::Http>> {
+impl HttpOptions {
+    /// A flag that was given.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--body", self.body.is_some()),
+            ("--words", self.words.is_some()),
+            ("--timeout", self.timeout.is_some()),
+        ];
+        given.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
+
+    pub(super) fn plan(&self, load: &Load, url: &Url) -> Result<Plan<loadgen::Http>> {
         let body = match self.body.as_deref().map(|text| (text, text.strip_prefix('@'))) {
             Some((_, Some(file))) => Some(
                 std::fs::read_to_string(file).map_err(|cause| usage(format!("--body @{file}: {cause}")))?,
@@ -57,13 +48,14 @@ impl Http {
             None => None,
         };
         let words = self.words.as_deref().map(Words::read).transpose().map_err(usage)?;
+        let content_type = self.content_type.clone().unwrap_or_else(|| "application/json".to_owned());
         let asks = loadgen::Http {
-            seed: self.load.seed,
-            url: self.url.clone(),
-            body: body.map(|text| Body { text, content_type: self.content_type.clone() }),
-            keywords: self.keywords.clone(),
+            seed: load.seed,
+            url: url.clone(),
+            body: body.map(|text| Body { text, content_type }),
+            keywords: self.keywords.clone().unwrap_or_else(|| "paper".parse().expect("a mix")),
             words: words.unwrap_or_else(|| Words::new([])),
-            popularity: self.popularity,
+            popularity: load.popularity.unwrap_or_else(|| "zipf:1".parse().expect("a law")),
         };
         match (asks.wants_words(), self.words.is_some()) {
             (true, false) => {
@@ -78,11 +70,13 @@ impl Http {
             }
             _ => {}
         }
-        let plan = Plan::http(asks, self.load.pace()?);
+        let plan = Plan::http(asks, load.pace()?);
+        let timeout = self.timeout.unwrap_or(Duration::from_secs(10));
         // The run gives up on a server that is silent for longer than each of its answers may take.
-        let patience = plan.patience.max(self.timeout.scale(2.0));
-        let plan = Plan { outstanding_max: self.outstanding, timeout: Some(self.timeout), patience, ..plan };
-        Ok(self.load.in_force(plan))
+        let patience = plan.patience.max(timeout.scale(2.0));
+        let plan =
+            Plan { outstanding_max: load.outstanding.unwrap_or(1), timeout: Some(timeout), patience, ..plan };
+        Ok(load.in_force(plan))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `roost load memcache`: a memcached server, or the store.
+//! The load of a memcached server, or of the store.
 
 use super::Load;
 use anyhow::Result;
@@ -6,59 +6,56 @@ use loadgen::{Items, Plan, Target};
 use machine::Ratio;
 use workload::{KeySize, Popularity, ValueSize, Workload};
 
-/// Load a memcached server, such as `roost serve`
-///
-/// Requests are sent when they are due, whatever the server does, and latency counts from then. A
-/// figure is marked `late` if over a tenth of it is the generator's own lateness. The run is
-/// INVALID when that is so of the median or of --percentile.
 #[derive(clap::Args, Debug)]
-#[command(after_help = concat!(include_str!("../../help/load-memcache.txt"), include_str!("../../help/shapes.txt")))]
-pub(super) struct Memcache {
-    /// The server: HOST:PORT or unix:PATH
-    #[arg(long, value_name = "SERVER", default_value = "127.0.0.1:11211")]
-    server: Target,
-    #[command(flatten)]
-    pub(super) load: Load,
-    /// Number of keys
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
-    keys: u64,
-    /// How often each key is asked for: uniform or zipf:S
-    #[arg(long, value_name = "LAW", default_value = "uniform")]
-    popularity: Popularity,
-    /// Bytes of a key, or etc or usr for the sizes of Facebook's pools
-    #[arg(long, value_name = "SIZE", default_value = "20")]
-    key_size: KeySize,
-    /// Bytes of a value, or etc or usr
-    #[arg(long, value_name = "SIZE", default_value = "100")]
-    value_size: ValueSize,
-    /// Share of requests that read; the others write
-    #[arg(long, value_name = "SHARE", default_value = "0.9", value_parser = parse_share)]
-    gets: Ratio,
+pub(super) struct MemcacheOptions {
+    /// Number of keys [default: 100000]
+    #[arg(long, value_name = "N")]
+    keys: Option<u64>,
+    /// Bytes of a key, or etc or usr for the sizes of Facebook's pools [default: 20]
+    #[arg(long, value_name = "SIZE")]
+    key_size: Option<KeySize>,
+    /// Bytes of a value, or etc or usr [default: 100]
+    #[arg(long, value_name = "SIZE")]
+    value_size: Option<ValueSize>,
+    /// Share of requests that read; the others write [default: 0.9]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    gets: Option<Ratio>,
     /// Store every key first, and check that the server kept them
     #[arg(long)]
     preload: bool,
     /// Check every value that is read, byte for byte; only this generator may have stored them
     #[arg(long)]
     verify: bool,
-    /// Unanswered requests per connection beyond which further ones wait (their latency counts on)
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    outstanding: u32,
 }
 
-impl Memcache {
-    pub(super) fn plan(&self) -> Result<Plan> {
+impl MemcacheOptions {
+    /// A flag that was given.
+    pub(super) fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--keys", self.keys.is_some()),
+            ("--key-size", self.key_size.is_some()),
+            ("--value-size", self.value_size.is_some()),
+            ("--gets", self.gets.is_some()),
+            ("--preload", self.preload),
+            ("--verify", self.verify),
+        ];
+        given.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
+    }
+
+    pub(super) fn plan(&self, load: &Load, server: &Target) -> Result<Plan> {
+        let size = "a size";
         let workload = Workload {
-            seed: self.load.seed,
-            keys: self.keys,
-            popularity: self.popularity,
-            key_size: self.key_size,
-            value_size: self.value_size,
-            gets: self.gets,
+            seed: load.seed,
+            keys: self.keys.unwrap_or(100_000),
+            popularity: load.popularity.unwrap_or(Popularity::Uniform),
+            key_size: self.key_size.unwrap_or_else(|| "20".parse().expect(size)),
+            value_size: self.value_size.unwrap_or_else(|| "100".parse().expect(size)),
+            gets: self.gets.unwrap_or(Ratio::new(0.9)),
         };
-        let plan = Plan::new(self.server.clone(), self.load.pace()?);
-        Ok(self.load.in_force(Plan {
+        let plan = Plan::new(server.clone(), load.pace()?);
+        Ok(load.in_force(Plan {
             asks: Items { workload, preload: self.preload, verify: self.verify },
-            outstanding_max: self.outstanding,
+            outstanding_max: load.outstanding.unwrap_or(1024),
             ..plan
         }))
     }
@@ -73,13 +70,13 @@ fn parse_share(text: &str) -> Result<Ratio, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Args as _;
     use workload::{ArrivalKind, Shape, SpecError};
 
     #[test]
     fn the_help_has_every_shape_and_every_kind_of_arrivals_that_there_is() {
-        let help = Memcache::augment_args(clap::Command::new("memcache")).render_long_help().to_string();
+        let help =
+            super::super::Args::augment_args(clap::Command::new("load")).render_long_help().to_string();
         // Errors about others list them all.
         let known = |error: SpecError| -> Vec<String> {
             let text = error.to_string();

@@ -7,31 +7,50 @@ mod memcache;
 use crate::exit::{Exit, coded, usage};
 use crate::print::over;
 use anyhow::{Context as _, Result};
-use clap::Subcommand;
-use loadgen::{Asks, HdrLog, Interval, Outcome, Pace, Part, Plan, Progress};
+use loadgen::{Asks, HdrLog, Interval, Outcome, Pace, Part, Plan, Progress, Target, Url};
 use machine::{CpuList, Duration, Rate};
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
-use workload::{ArrivalKind, Shape, SpecError};
+use workload::{ArrivalKind, Popularity, Shape, SpecError};
 
 /// Open-loop load with latency counted from the intended send time
+///
+/// Requests are sent when they are due, whatever the server does, and latency counts from then. A
+/// figure is marked `late` if over a tenth of it is the generator's own lateness. The run is INVALID
+/// when that is so of the median or of --percentile.
+///
+/// An HTTP server is loaded over kept-alive connections of HTTP/1.1. A request takes any free
+/// connection; if none is free it waits, and its latency counts on. {words} in the URL and in the
+/// body stands for the keywords of the query. The server's own time in the answers of Elasticsearch,
+/// OpenSearch (took) and Solr (QTime) is shown next to the latency.
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../../help/load.txt"))]
 pub struct Args {
-    #[command(subcommand)]
-    protocol: Protocol,
+    /// A memcached server, such as `roost serve`, as HOST:PORT or unix:PATH; or an HTTP server, as
+    /// http://HOST:PORT/PATH?QUERY
+    #[arg(value_name = "TARGET", default_value = "127.0.0.1:11211", value_parser = parse_server)]
+    server: Server,
+    #[command(flatten)]
+    load: Load,
+    #[command(flatten, next_help_heading = "Memcached")]
+    memcache: memcache::MemcacheOptions,
+    #[command(flatten, next_help_heading = "HTTP")]
+    http: http::HttpOptions,
 }
 
-#[derive(Subcommand, Debug)]
-enum Protocol {
-    Memcache(Box<memcache::Memcache>),
-    Http(Box<http::Http>),
+#[derive(Clone, Debug)]
+enum Server {
+    Memcache(Target),
+    Http(Url),
 }
 
-/// The common options of loads of every protocol.
+fn parse_server(text: &str) -> Result<Server, loadgen::Error> {
+    if text.contains("://") { text.parse().map(Server::Http) } else { text.parse().map(Server::Memcache) }
+}
+
 #[derive(clap::Args, Debug)]
 struct Load {
     /// Requests per second, such as 800, 50k or 1.2M; the highest rate of a shape
@@ -82,6 +101,14 @@ struct Load {
     /// How often to report progress
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: Duration,
+    /// How often each key or word is asked for: uniform or zipf:S
+    /// [default: uniform for keys, zipf:1 for words]
+    #[arg(long, value_name = "LAW")]
+    popularity: Option<Popularity>,
+    /// Unanswered requests per connection beyond which further ones wait (their latency counts on);
+    /// over HTTP, more than one are pipelined [default: 1024, or 1 over HTTP]
+    #[arg(long, value_name = "N")]
+    outstanding: Option<u32>,
     /// Write all latencies as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
@@ -106,9 +133,12 @@ impl FromStr for Arrivals {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    match &args.protocol {
-        Protocol::Memcache(args) => send(&args.load, &args.plan()?),
-        Protocol::Http(args) => send(&args.load, &args.plan()?),
+    let refused = |flag: &str, of: &str| usage(format!("{flag} is for {of}\nhint: leave it out"));
+    match (&args.server, args.memcache.given(), args.http.given()) {
+        (Server::Memcache(_), _, Some(flag)) => Err(refused(flag, "an HTTP server, named by a URL")),
+        (Server::Http(_), Some(flag), _) => Err(refused(flag, "a memcached server")),
+        (Server::Memcache(target), ..) => send(&args.load, &args.memcache.plan(&args.load, target)?),
+        (Server::Http(url), ..) => send(&args.load, &args.http.plan(&args.load, url)?),
     }
 }
 

@@ -52,13 +52,31 @@ struct Route {
 /// The kind of a page of metrics.
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Under which names a metrics page is asked for.
+/// Where a metrics page is asked for, and under which names.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Names {
-    /// Answer requests for the metrics that name this host, too: beside addresses, `localhost` and
-    /// this machine's name
-    #[arg(long = "metrics-name", value_name = "HOST")]
+    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464; under the names of HOST as
+    /// well, besides addresses, `localhost` and this machine's name
+    #[arg(id = "metrics", long, value_name = "ADDRESS:PORT[,HOST...]", value_parser = parse_place)]
+    place: Option<Place>,
+}
+
+#[derive(Clone, Debug)]
+struct Place {
+    address: SocketAddr,
     names: Vec<String>,
+}
+
+impl Names {
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.place.as_ref().map(|place| place.address)
+    }
+}
+
+fn parse_place(text: &str) -> Result<Place, String> {
+    let mut parts = text.split(',');
+    let address = crate::exit::parse_address(parts.next().unwrap_or_default())?;
+    Ok(Place { address, names: parts.map(str::to_owned).collect() })
 }
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
@@ -71,7 +89,7 @@ fn serve(address: SocketAddr, names: &Names, routes: Vec<Route>) -> Result<Socke
     for Route { path, kind, compose } in routes {
         router = router.route(path, get(move || std::future::ready(answer(kind, compose()))));
     }
-    let hosts = Hosts::Named(names.names.clone());
+    let hosts = Hosts::Named(names.place.as_ref().map_or_else(Vec::new, |place| place.names.clone()));
     // Ends with the process.
     http::serve("metrics", listener, router, Limits::PAGE, hosts, std::future::pending())
         .context("preparing the metrics page")?;

@@ -35,7 +35,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let service = target(args, &root)?;
     let mut watch = Watch::open(args, &root, service)?;
-    if let Some(address) = args.metrics {
+    if let Some(address) = args.names.address() {
         let address = crate::metrics::sleep::serve(address, &args.names, Arc::clone(&watch.board))?;
         eprintln!("metrics on http://{address}/metrics");
     }
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     watch.until_over(args, &ended)?;
     let (mut observation, requests) = watch.conclude();
     if args.verify {
-        observation.verified = Some(put_to_the_test(args, &root, requests, &observation, &ended)?);
+        observation.verified = Some(put_to_the_test(&root, requests, &observation, &ended)?);
     }
     let place = results::write(args.out.as_deref(), &observation)?;
     if args.json {
@@ -62,7 +62,6 @@ fn signals() -> Result<Arc<AtomicBool>> {
 
 /// Both extremes of sleep, in turns, under the load that is there.
 fn put_to_the_test(
-    args: &Args,
     root: &Root,
     requests: Option<RequestWatch>,
     observation: &Observation,
@@ -74,7 +73,7 @@ fn put_to_the_test(
             "--verify: the service's requests cannot be seen here; see `roost doctor`",
         ));
     };
-    let blocks = Blocks { pairs: args.verify_pairs, length: args.verify_block };
+    let blocks = Blocks { pairs: 10, length: machine::Duration::from_secs(3) };
     let cpus = linux::online_cpus(root).context("reading which CPUs there are")?;
     let told =
         |pair: u32, side: &str| eprintln!("verify: pair {} of {}, {side} sleep", pair + 1, blocks.pairs);

@@ -3,7 +3,6 @@
 use super::sweep::Rates;
 use ::observe::sleep::Without;
 use machine::Duration;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// See how a service sleeps: lengths, states, wrong choices, their cost, and the first thing to try
@@ -34,18 +33,10 @@ pub struct Args {
     length: Option<Duration>,
 
     /// Then limit the CPUs' sleep to the shallowest state and free it again, in turns, and see
-    /// whether tail and power change by no more than the verdict says; needs a service and its
-    /// load. Journalled, and put back
+    /// whether tail and power change by no more than the verdict says: ten pairs of blocks of 3 s; needs
+    /// a service and its load. Journalled, and put back
     #[arg(long, requires = "service", conflicts_with = "from")]
     pub verify: bool,
-
-    /// Pairs of a shallow and a deep block
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "verify", value_parser = clap::value_parser!(u32).range(2..))]
-    pub verify_pairs: u32,
-
-    /// Length of such a block
-    #[arg(long, value_name = "TIME", default_value = "3s", requires = "verify")]
-    pub verify_block: Duration,
 
     /// Send our own load at several rates to the memcached or Roost on --port, with sleep as it is,
     /// always shallow, always deep and none, and plot tail, power and residency against it; --for
@@ -57,9 +48,6 @@ pub struct Args {
     #[arg(long)]
     pub live: bool,
 
-    /// Serve Prometheus metrics at this address meanwhile, such as 127.0.0.1:9464
-    #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address)]
-    pub metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub names: crate::metrics::Names,
 

@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         quiesce: vec![args.table()],
         socket: crate::daemon::socket_or(args.socket.as_ref(), &Root::system()),
         record: args.record.clone(),
-        metrics: args.metrics,
+        metrics: args.names.address(),
         ..Config::default()
     };
     for table in config.part().tables() {

@@ -4,7 +4,6 @@ use ::daemon::quiesce::{QuiesceConfig, Trigger};
 use clap::ValueEnum;
 use linux::freezer::FreezerWay;
 use machine::Duration;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Let background work stand still while what matters waits, so that all CPUs sleep together
@@ -68,9 +67,6 @@ pub struct Args {
     /// Run as soon as it is woken, however busy the CPUs are: SCHED_FIFO at priority 1, at most 100 ms at a stretch (RLIMIT_RTTIME)
     #[arg(long)]
     pub realtime: bool,
-    /// Answer Prometheus at this address, such as 127.0.0.1:9150
-    #[arg(long, value_name = "ADDRESS", value_parser = crate::exit::parse_address)]
-    pub metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub names: crate::metrics::Names,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
@@ -132,7 +128,7 @@ impl Args {
     pub fn whole(&self) -> Vec<&'static str> {
         let given = [
             ("--record", self.record.is_some()),
-            ("--metrics", self.metrics.is_some()),
+            ("--metrics", self.names.address().is_some()),
             ("--out", self.out.is_some()),
         ];
         given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()

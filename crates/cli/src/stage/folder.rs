@@ -182,7 +182,7 @@ pub fn again(place: &Path, to: Option<&Path>) -> Result<(String, Status)> {
     let said = match to {
         None => run_folder::write_report(place, &page)?,
         Some(path) => {
-            run_folder::write_named(path, "--output", &page.html())?;
+            run_folder::write_named(path, "--out", &page.html())?;
             format!("report: {}", path.display())
         }
     };

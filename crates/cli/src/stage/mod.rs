@@ -47,7 +47,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let record = args.out.as_deref().filter(|_| args.record);
     let proxy = start(config, record)?;
     let metrics = args
-        .metrics
+        .names
+        .address()
         .map(|address| crate::metrics::serve_stage(address, &args.names, Box::new(proxy.watcher())))
         .transpose()?;
     announce(&proxy, metrics, args);

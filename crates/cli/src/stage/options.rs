@@ -1,7 +1,7 @@
 //! The arguments and the file as one configuration: the file first, then flags.
 
 use crate::exit::usage;
-use ::proxy::{Class, Config, Server, Tls};
+use ::proxy::{Class, Config, Server};
 use anyhow::Result;
 use clap::Subcommand;
 use machine::{Duration, Goal};
@@ -44,21 +44,12 @@ pub struct Args {
     /// Hold nothing: a plain proxy
     #[arg(long)]
     no_hold: bool,
-    /// Speak TLS with clients: the certificate's chain, PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
-    certificate: Option<PathBuf>,
-    /// Its private key, PEM
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    key: Option<PathBuf>,
-    /// All of this as TOML, and more; unknown keys are refused
+    /// All of this as TOML, TLS and more; unknown keys are refused
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the configuration in force as TOML, and end
     #[arg(long)]
     pub(super) print_config: bool,
-    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9151
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = crate::exit::parse_address)]
-    pub(super) metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub(super) names: crate::metrics::Names,
     /// Leave readings, bursts, a summary and a page in this folder
@@ -129,9 +120,6 @@ impl Args {
             ..Class::default()
         });
         config.classes = never.chain(self.class.iter().cloned()).chain(config.classes).collect();
-        if let Some((certificate, key)) = self.certificate.clone().zip(self.key.clone()) {
-            config.tls = Some(Tls { certificate, key });
-        }
         Ok(config)
     }
 }

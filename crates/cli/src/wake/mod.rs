@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let config = Config {
         wake: Some(options.table()),
         socket: crate::daemon::socket_or(options.control.as_ref(), &Root::system()),
-        metrics: options.metrics,
+        metrics: options.names.address(),
         ..Config::default()
     };
     // What is wrong is told before anything is measured.

@@ -63,17 +63,8 @@ pub struct Options {
     /// Foresee what disks will answer, from the kernel's own events: no program need say anything
     #[arg(long)]
     disks: bool,
-    /// The CPU on which callers are heard, and which what they say wakes [default: the first]
-    #[arg(long, value_name = "CPU")]
-    home: Option<u16>,
-    /// Serve metrics for Prometheus here
-    #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address)]
-    pub metrics: Option<SocketAddr>,
     #[command(flatten)]
     pub names: crate::metrics::Names,
-    /// Do not count sleep by events in the kernel: the accounts then rest on cpuidle's residency alone
-    #[arg(long)]
-    without_events: bool,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
@@ -182,8 +173,8 @@ impl Options {
             remote: self.remote,
             remote_cpus: text(&self.remote_cpus),
             disks: self.disks,
-            home: self.home,
-            without_events: self.without_events,
+            home: None,
+            without_events: false,
         }
     }
 
@@ -195,7 +186,7 @@ impl Options {
     /// Options that a daemon which runs has decided for itself.
     pub fn whole(&self) -> Vec<&'static str> {
         let given = [
-            ("--metrics", self.metrics.is_some()),
+            ("--metrics", self.names.address().is_some()),
             ("--out", self.out.is_some()),
             // The daemon's own page of HTTP is configured with it.
             ("--http", self.http.is_some()),

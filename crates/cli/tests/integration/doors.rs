@@ -107,10 +107,10 @@ fn a_file_that_root_names_goes_through_no_link_of_a_strangers() {
     fs::write(&page, PAGE).unwrap();
     let at = |name: &str| place.theirs(name);
     let (recording, html, log) = (at("machine.txt"), at("a.html"), at("load.hdr"));
-    let load = ["load", "memcache", "--server", &server, "--rate", "100", "--warmup", "0s", "--for", "1s"];
+    let load = ["load", &server, "--rate", "100", "--warmup", "0s", "--for", "1s"];
     let commands: [(&Path, Vec<&str>); 3] = [
         (&recording, vec!["doctor", "--record", text(&recording)]),
-        (&html, vec!["report", text(&page), "--output", text(&html)]),
+        (&html, vec!["report", text(&page), "--out", text(&html)]),
         (&log, [&load[..], &["--hdr", text(&log)]].concat()),
     ];
     for (file, arguments) in commands {
@@ -127,7 +127,7 @@ fn a_file_that_root_names_goes_through_no_link_of_a_strangers() {
         is_roots(file);
     }
     // A device stays one.
-    let done = roost(&["report", text(&page), "--output", "/dev/null"]);
+    let done = roost(&["report", text(&page), "--out", "/dev/null"]);
     assert!(done.status.success(), "{}", said(&done));
     let null = fs::symlink_metadata("/dev/null").unwrap();
     assert!(!null.is_file() && !null.is_symlink());

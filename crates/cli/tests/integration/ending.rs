@@ -48,7 +48,7 @@ fn a_signal_that_nohup_takes_away_ends_nothing() {
     let machine = machine();
     let mut command = Command::new("nohup");
     command.arg(ROOST).args(["serve", "--port", "0", "--memory-limit", "64m", "--policy", "all-awake"]);
-    command.arg("--sysfs-root").arg(machine.path()).stderr(Stdio::null());
+    command.arg("--root").arg(machine.path()).stderr(Stdio::null());
     let server = crate::fixture::Server::start_command(&mut command);
     wait_for_limits(machine.path(), "2");
     signal(server.pid(), "HUP");

@@ -378,7 +378,7 @@ fn a_killed_governor_is_undone_by_restore() {
     governor.child.wait().unwrap();
     assert!(!machine.is_as_it_was());
     let restored =
-        Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(machine.folder.path()).output().unwrap();
+        Command::new(ROOST).args(["restore", "--root"]).arg(machine.folder.path()).output().unwrap();
     assert_eq!(restored.status.code(), Some(0), "{}", String::from_utf8_lossy(&restored.stderr));
     assert!(machine.is_as_it_was(), "{:?}", machine.clocks());
 }
@@ -662,7 +662,7 @@ fn a_program_that_was_not_changed_is_governed_and_leaves_no_core_fast() {
     governor.child.wait().unwrap();
     assert_eq!(server.ask(b'.'), b'o');
     let restored =
-        Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(machine.folder.path()).output().unwrap();
+        Command::new(ROOST).args(["restore", "--root"]).arg(machine.folder.path()).output().unwrap();
     assert!(restored.status.success() && machine.is_as_it_was(), "{:?}", machine.clocks());
     // A program that is killed in the middle of a call.
     let mut governor = machine.governor_of(&source, &["--threshold", "20ms"]);

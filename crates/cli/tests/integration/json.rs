@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// They print a line for each epoch or change while they run.
-const LINES: [&str; 4] = ["daemon", "govern", "govern hurry-up", "quiesce"];
+const LINES: [&str; 3] = ["daemon", "govern hurry-up", "quiesce"];
 
 /// They print no figures: a server's first line, a script, files.
 const NONE: [&str; 3] = ["serve", "completions", "man"];
@@ -131,14 +131,12 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     let (address, port) = (format!("127.0.0.1:{}", server.port), server.port.to_string());
 
     documents.check("doctor", &[]);
-    documents.check("restore", &["--sysfs-root", folder.path().to_str().unwrap()]);
+    documents.check("restore", &["--root", folder.path().to_str().unwrap()]);
     documents.check("top", &["--server", &address]);
-    let load = documents.check(
-        "load memcache",
-        &["--server", &address, "--rate", "200", "--for", "1s", "--warmup", "0s", "--keys", "100"],
-    );
+    let load = documents
+        .check("load", &[&address, "--rate", "200", "--for", "1s", "--warmup", "0s", "--keys", "100"]);
     assert!(load["latency"]["p99_ns"].is_u64() && load["achieved_per_s"].is_f64(), "{load}");
-    documents.check("govern plan", &["--port", &port, "--goal", "5ms@p99"]);
+    documents.check("govern", &["--plan", "--port", &port, "--goal", "5ms@p99"]);
     documents.check("observe", &["--port", &port, "--for", "1s", "--out", &out("observe")]);
     let mut skip = vec![];
     if let Err(reason) = check_daemon(&mut documents, folder.path(), server.port) {
@@ -149,7 +147,7 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     let (_proxy, metrics) = proxy();
     documents.check("stage status", &[&metrics]);
     let page = format!("http://{metrics}/metrics");
-    documents.check("load http", &[&page, "--rate", "20", "--for", "1s", "--warmup", "0s"]);
+    documents.check("load", &[&page, "--rate", "20", "--for", "1s", "--warmup", "0s"]);
     let stage = ["--to", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--for", "1s", "--record", "--out"];
     documents.check("stage", &[&stage[..], &[&out("stage")]].concat());
     documents.check("replay", &[&out("stage")]);

@@ -13,8 +13,8 @@ use std::time::Duration;
 fn a_generator_that_stood_still_says_which_figures_are_its_own() {
     let server = Server::start(&[]);
     let generator = Command::new(ROOST)
-        .args(["load", "memcache", "--rate", "2k", "--warmup", "500ms", "--for", "9400ms", "--json"])
-        .args(["--interval", "250ms", "--gets", "1", "--server", &format!("127.0.0.1:{}", server.port)])
+        .args(["load", "--rate", "2k", "--warmup", "500ms", "--for", "9400ms", "--json"])
+        .args(["--interval", "250ms", "--gets", "1", &format!("127.0.0.1:{}", server.port)])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -134,7 +134,7 @@ fn options_that_contradict_each_other_are_refused() {
             ],
             "--period 50.0ms",
         ),
-        (vec!["load", "memcache", "--rate", "1k", "--percentile", "99"], "such as p99"),
+        (vec!["load", "--rate", "1k", "--percentile", "99"], "such as p99"),
     ];
     for (arguments, told) in table {
         let (code, _, error) = roost(&arguments);
@@ -181,18 +181,7 @@ fn a_run_shorter_than_its_shape_says_how_much_is_played() {
     let (_, _, error) = roost(&[&run[..], &few].concat());
     assert!(error.contains("run.requests = 2000 end it"), "{error}");
     assert!(!error.contains("compression = 1440 "), "{error}");
-    let (_, _, error) = roost(&[
-        "load",
-        "memcache",
-        "--server",
-        "127.0.0.1:1",
-        "--rate",
-        "1k",
-        "--shape",
-        "diurnal",
-        "--for",
-        "60s",
-    ]);
+    let (_, _, error) = roost(&["load", "127.0.0.1:1", "--rate", "1k", "--shape", "diurnal", "--for", "60s"]);
     assert!(error.contains("--compress 1440 plays all"), "{error}");
 }
 
@@ -211,16 +200,16 @@ fn messages_say_what_to_do() {
         (&["serve", "--port", "0", "--unix", "/nonexistent/x"], &["--unix"], &["--listen"]),
         (&["serve", "--metrics", "127.0.0.1"], &["such as 127.0.0.1:9464"], &["socket address"]),
         (&["stage", "--to", "http://h:1", "--listen", "11299"], &["such as 127.0.0.1:"], &["socket address"]),
-        (&["load", "http", "https://127.0.0.1:80/", "--rate", "10"], &["TLS is not spoken"], &[]),
+        (&["load", "https://127.0.0.1:80/", "--rate", "10"], &["TLS is not spoken"], &[]),
         (
             &["observe", "--machine", "nosuch", "--from", "/etc/passwd"],
             &["no such machine", "xeon-silver-4116"],
             &["did you mean"],
         ),
         (&["daemon", "--config", "/nonexistent.toml"], &["--port"], &[]),
-        (&["govern", "plan"], &["--port"], &[]),
+        (&["govern", "--plan"], &["--port"], &[]),
         (&["govern", "hurry-up"], &["--slots", "--uprobe"], &[]),
-        (&["restore", "--sysfs-root", "/nonexistent"], &["no such folder"], &["nothing to put back"]),
+        (&["restore", "--root", "/nonexistent"], &["no such folder"], &["nothing to put back"]),
         (&["report", empty], &["has no run.toml"], &[]),
         (&["replay", empty], &["no recording"], &[]),
     ];
@@ -243,7 +232,7 @@ fn a_plan_that_cannot_be_is_refused_and_one_that_changes_nothing_is_told() {
     let server = Server::start(&[]);
     let port = server.port.to_string();
     let plan =
-        |more: &[&str]| roost(&[&["govern", "plan", "--port", &port, "--policy", "fixed"], more].concat());
+        |more: &[&str]| roost(&[&["govern", "--plan", "--port", &port, "--policy", "fixed"], more].concat());
     let (code, out, error) = plan(&["--cores", "9000"]);
     assert_eq!(code, Some(2), "{out}{error}");
     assert!(error.contains("cores = 9000 is more than the "), "{error}");

@@ -21,9 +21,14 @@ struct Paged {
 
 impl Paged {
     fn start(descriptors: u32, args: &[&str]) -> Self {
+        Self::named(descriptors, args, "")
+    }
+
+    /// One that has `names` as well, each behind a comma.
+    fn named(descriptors: u32, args: &[&str], names: &str) -> Self {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("ulimit -n {descriptors}; exec \"$0\" \"$@\""), ROOST]).args(args);
-        command.args(["--metrics", "127.0.0.1:0"]);
+        command.args(["--metrics", &format!("127.0.0.1:0{names}")]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.ends_with_parent().spawn().expect("a shell");
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
@@ -122,7 +127,7 @@ fn no_page_is_for_a_strangers_name() {
     let govern =
         ["daemon", "--dry-run", "--config", config.to_str().unwrap(), "--socket", socket.to_str().unwrap()];
     for args in [&["serve", "--port", "0", "--idle-actuator", "none"][..], &govern] {
-        let paged = Paged::start(1000, &[args, &["--metrics-name", "Page.example"]].concat());
+        let paged = Paged::named(1000, args, ",Page.example");
         paged.scrape();
         for host in ["localhost:9150", "page.example:9150", "[::1]"] {
             let text = paged.ask(host).expect("an answer");

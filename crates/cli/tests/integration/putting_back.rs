@@ -49,7 +49,7 @@ pub fn machine() -> tempfile::TempDir {
 pub fn start(root: &Path, flags: &[&str]) -> Server {
     Server::start_command(
         Command::new(ROOST)
-            .args(["serve", "--port", "0", "--memory-limit", "64m", "--sysfs-root"])
+            .args(["serve", "--port", "0", "--memory-limit", "64m", "--root"])
             .arg(root)
             .args(flags),
     )
@@ -77,7 +77,7 @@ pub fn wait_for_limits(root: &Path, wanted: &str) {
 }
 
 pub fn restore(root: &Path) -> (Option<i32>, String) {
-    let output = Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(root).output().unwrap();
+    let output = Command::new(ROOST).args(["restore", "--root"]).arg(root).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -131,7 +131,7 @@ fn a_second_store_leaves_the_first_ones_cpus_alone_until_it_has_ended() {
     let server = start(machine.path(), &["--policy", "all-awake"]);
     wait_for_limits(machine.path(), "2");
     let mut command = Command::new(ROOST);
-    command.args(["serve", "--port", "0", "--policy", "all-awake", "--active-idle", "poll", "--sysfs-root"]);
+    command.args(["serve", "--port", "0", "--policy", "all-awake", "--active-idle", "poll", "--root"]);
     let log = machine.path().join("second.log");
     command.arg(machine.path()).stderr(fs::File::create(&log).unwrap());
     let second = Server::start_command(&mut command);
@@ -150,11 +150,8 @@ fn a_holder_that_does_not_yield_is_named() {
     let machine = machine();
     let root = linux::Root::at(machine.path());
     let _locks = linux::CpuLocks::take(&root, &linux::allowed_cpus().unwrap(), "roost bench").unwrap();
-    let output = Command::new(ROOST)
-        .args(["serve", "--port", "0", "--sysfs-root"])
-        .arg(machine.path())
-        .output()
-        .unwrap();
+    let output =
+        Command::new(ROOST).args(["serve", "--port", "0", "--root"]).arg(machine.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(4), "{said}");
     let own = format!("process {}", std::process::id());

@@ -73,7 +73,7 @@ fn another_users_lock_on_the_folder_stops_neither_a_start_nor_restore() {
 /// `roost serve` that is to be refused.
 fn refused(root: &Path) -> (Option<i32>, String) {
     let mut command = Command::new(ROOST);
-    command.args(["serve", "--port", "0", "--memory-limit", "64m", "--sysfs-root"]).arg(root);
+    command.args(["serve", "--port", "0", "--memory-limit", "64m", "--root"]).arg(root);
     let Output { status, stderr, .. } = command.output().unwrap();
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
 }
@@ -90,7 +90,7 @@ fn a_folder_of_another_users_is_neither_used_nor_believed() {
     signal(server.pid(), "KILL");
     drop(server);
     chown(&folder, Some(NOBODY), None).unwrap();
-    let output = Command::new(ROOST).args(["restore", "--sysfs-root"]).arg(machine.path()).output().unwrap();
+    let output = Command::new(ROOST).args(["restore", "--root"]).arg(machine.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(said.contains("belongs to user 65534") && said.contains("hint:"), "{said}");

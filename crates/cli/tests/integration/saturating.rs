@@ -35,7 +35,7 @@ fn a_preload_does_not_let_one_worker_do_all_the_work_afterwards() {
     let server = Server::start(config, || ()).unwrap();
     let target = Target::Tcp(server.addresses()[0].to_string());
 
-    // `roost load memcache --rate 20k --preload`, until the connections have been packed onto one worker.
+    // `roost load --rate 20k --preload`, until the connections have been packed onto one worker.
     let rate = Rate::per_second(5e3);
     let length = Duration::from_secs(30);
     let profile = Profile::new(&[Segment { length, from: rate, to: rate }]).unwrap();
