@@ -35,8 +35,9 @@ pub struct Args {
     /// Workers; more than CPUs share them in turn [default: one per CPU]
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
-    /// Memory for items, their index and connection buffers. Not counted are the program itself and,
-    /// for each worker, the answer that it composes: one value of --max-item-size and some 256 KiB
+    /// Memory for items, their index and connection buffers. Not counted are the program itself
+    /// and, for each worker, the answer that it composes: one value of --max-item-size and some 256
+    /// KiB
     #[arg(long, value_name = "SIZE", default_value = "1g")]
     memory_limit: String,
     /// The largest value
@@ -89,7 +90,8 @@ pub struct Args {
     /// Print the parameters in force as TOML, and end
     #[arg(long)]
     print_config: bool,
-    /// Control socket of a daemon, which is asked for idle limits where it runs [default: /run/roost/roost.sock]
+    /// Control socket of a daemon, which is asked for idle limits where it runs
+    /// [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// The machine's files lie below this folder: for benches on machines that are not there

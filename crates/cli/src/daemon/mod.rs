@@ -37,8 +37,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 ///
 /// One daemon runs all controllers: cores, idle limits and frequency of services, Hurry-up,
 /// quiescence, wake-ups ahead of events. Its configuration names what is governed; a command such
-/// as `roost govern --port 11211` adds its service for as long as it runs. Every change is journalled
-/// first and put back at the end, however that comes; after a SIGKILL `roost restore` does it.
+/// as `roost govern --port 11211` adds its service for as long as it runs. Every change is
+/// journalled first and put back at the end, however that comes; after a SIGKILL `roost restore`
+/// does it.
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../help/daemon.txt"))]
 pub struct Args {
@@ -145,7 +146,8 @@ pub fn govern<V: View + 'static>(request: Request<'_>, view: Arc<Mutex<V>>) -> R
     if !dry_run && !take_over {
         stand_back(&root, &config)?;
     }
-    // Before anything is held: a signal that comes meanwhile must not end this without putting things back.
+    // Before anything is held: a signal that comes meanwhile must not end this without putting
+    // things back.
     let (sender, events) = channel();
     watch_signals(sender.clone(), !names_its_own)?;
     if let Some(address) = config.metrics {

@@ -1,6 +1,7 @@
 //! What still wakes the CPUs that are parked.
 //!
-//! The daemon does not watch this all the time: that would be one more thing that wakes them. Who asks watches for some seconds.
+//! The daemon does not watch this all the time: that would be one more thing that wakes them. Who
+//! asks watches for some seconds.
 
 use crate::table::Table;
 use anyhow::Result;

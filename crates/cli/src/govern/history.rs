@@ -56,7 +56,7 @@ pub struct Point {
     pub cores: f64,
     /// What it was to keep.
     pub goal: Option<Goal>,
-    /// It had all cores because something failed, or because somebody asked for it.
+    /// It had all cores because something failed, or because it was paused.
     pub is_open: bool,
 }
 

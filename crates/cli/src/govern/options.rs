@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 
 /// Govern unmodified services: few cores awake, the tail within its goal
 ///
-/// Watches a service's requests, and keeps it on as few cores as its goal allows. The other cores sleep. Everything that is
-/// changed is journalled first and put back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
+/// Watches a service's requests, and keeps it on as few cores as its goal allows. The other cores
+/// sleep. Everything that is changed is journalled first and put back at the end, in whatever way
+/// that comes; after a SIGKILL `roost restore` does it.
 #[derive(Parser)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -34,7 +35,7 @@ pub enum Subject {
 /// What to govern.
 #[derive(clap::Args)]
 pub struct Governing {
-    /// Whoever listens on this TCP port
+    /// The service that listens on this TCP port
     #[arg(long, value_name = "PORT", group = "target")]
     pub port: Option<u16>,
     /// This process and its children
@@ -49,14 +50,16 @@ pub struct Governing {
     /// What the service shall keep, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
     pub goal: Option<Goal>,
-    /// From where its rate and times are known: requests (the kernel's programs), memcached (its `stats`; no times),
-    /// memcached+requests, or the address of a Prometheus page, http://HOST:PORT/metrics
+    /// From where its rate and times are known: requests (the kernel's programs), memcached (its
+    /// `stats`; no times), memcached+requests, or the address of a Prometheus page,
+    /// http://HOST:PORT/metrics
     #[arg(long, value_name = "SOURCE")]
     pub telemetry: Option<String>,
     /// The counter of requests on that page
     #[arg(long, value_name = "NAME", requires = "telemetry")]
     pub telemetry_rate: Option<String>,
-    /// The response times on that page, in seconds: a histogram, or a summary with the goal's quantile
+    /// The response times on that page, in seconds: a histogram, or a summary with the goal's
+    /// quantile
     #[arg(long, value_name = "NAME", requires = "telemetry")]
     pub telemetry_tail: Option<String>,
     /// How the number of cores is found
@@ -71,32 +74,36 @@ pub struct Governing {
     /// It may use these CPUs, such as 0-3,8 [default: all that it has]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<String>,
-    /// How deeply active CPUs sleep: stock, shallow, deep, feedback, or the longest exit latency; some of them otherwise:
-    /// "stock; 0-1=shallow"
+    /// How deeply active CPUs sleep: stock, shallow, deep, feedback, or the longest exit latency;
+    /// some of them otherwise: "stock; 0-1=shallow"
     #[arg(long, value_name = "MODE")]
     pub idle: Option<IdleModes>,
-    /// How fast its CPUs run: stock, sensitivity (each core by its own progress), pegasus (all by the goal; needs --policy fixed),
-    /// or the highest clock, such as 1700MHz
+    /// How fast its CPUs run: stock, sensitivity (each core by its own progress), pegasus (all by
+    /// the goal; needs --policy fixed), or the highest clock, such as 1700MHz
     #[arg(long, value_name = "MODE")]
     pub frequency: Option<FrequencyMode>,
-    /// By what its clocks are set [default: scaling_setspeed under the governor userspace, else the bounds]
+    /// By what its clocks are set
+    /// [default: scaling_setspeed under the governor userspace, else the bounds]
     #[arg(long, value_enum, value_name = "MEANS")]
     pub frequency_actuator: Option<ClockActuatorName>,
-    /// Let `--frequency-actuator duty-cycle` write a model-specific register, which taints the kernel: what is written is put
-    /// back, the taint stays until the next boot
+    /// Let `--frequency-actuator duty-cycle` write a model-specific register, which taints the
+    /// kernel: what is written is put back, the taint stays until the next boot
     #[arg(long)]
     pub allow_msr: bool,
-    /// How much of its progress a core may lose to a slower clock, under `--frequency sensitivity` [default: 0.05]
+    /// How much of its progress a core may lose to a slower clock, under `--frequency sensitivity`
+    /// [default: 0.05]
     #[arg(long, value_name = "SHARE")]
     pub slack: Option<f64>,
     /// By what it is kept on its CPUs [default: the best that works; never hotplug]
     #[arg(long, value_enum)]
     pub actuator: Option<ActuatorName>,
-    /// Keep everybody else off the parked CPUs, too: other cgroups or slices, unbound work queues, new interrupts
+    /// Keep all other work off the parked CPUs, too: other cgroups or slices, unbound work queues,
+    /// new interrupts
     #[arg(long)]
     pub park_all: bool,
-    /// Move interrupts that are there, and network cards' packets, off the parked CPUs, too. Masks and tables are put back; on which of their CPUs they then land
-    /// is the kernel's choice, so this cannot be undone whole
+    /// Move interrupts that are there, and network cards' packets, off the parked CPUs, too. Masks
+    /// and tables are put back; on which of their CPUs they then land is the kernel's choice, so
+    /// this cannot be undone whole
     #[arg(long)]
     pub move_interrupts: bool,
     /// Time between two decisions
@@ -159,9 +166,10 @@ pub enum ActuatorName {
     CpusetV1,
     /// The unit's AllowedCPUs=, at run time
     Systemd,
-    /// The best of these, and parked CPUs go offline. Destroys what others have set: version-1 cpusets lose those CPUs, threads that
-    /// chose them alone lose their affinity, interrupts move, settings of the CPUs themselves can go. All that is journalled and put
-    /// back but for where interrupts land. The machine halts for moments at each change
+    /// The best of these, and parked CPUs go offline. Destroys what others have set: version-1
+    /// cpusets lose those CPUs, threads that chose them alone lose their affinity, interrupts move,
+    /// settings of the CPUs themselves can go. All that is journalled and put back but for where
+    /// interrupts land. The machine halts for moments at each change
     Hotplug,
 }
 
@@ -171,7 +179,8 @@ pub enum ClockActuatorName {
     Bounds,
     /// scaling_setspeed; the governor is userspace meanwhile
     Speed,
-    /// The energy-performance preference: a hint to hardware that chooses by itself (intel_pstate, amd-pstate in active mode)
+    /// The energy-performance preference: a hint to hardware that chooses by itself (intel_pstate,
+    /// amd-pstate in active mode)
     Epp,
     /// The clock stands still for part of the time (Intel; needs --allow-msr)
     DutyCycle,

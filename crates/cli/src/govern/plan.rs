@@ -27,7 +27,7 @@ struct Plan {
     cores: Option<u16>,
     idle: policy::governing::IdleModes,
     frequency: policy::governing::FrequencyMode,
-    /// By what its clocks are set, where somebody has named it.
+    /// By what its clocks are set, where it is named.
     frequency_actuator: Option<FrequencyActuator>,
     /// What was found, or why not.
     #[serde(serialize_with = "found_or_not")]

@@ -19,13 +19,13 @@ use workload::{ArrivalKind, Popularity, Shape, SpecError};
 /// Open-loop load with latency counted from the intended send time
 ///
 /// Requests are sent when they are due, whatever the server does, and latency counts from then. A
-/// figure is marked `late` if over a tenth of it is the generator's own lateness. The run is INVALID
-/// when that is so of the median or of --percentile.
+/// figure is marked `late` if over a tenth of it is the generator's own lateness. The run is
+/// INVALID when that is so of the median or of --percentile.
 ///
 /// An HTTP server is loaded over kept-alive connections of HTTP/1.1. A request takes any free
 /// connection; if none is free it waits, and its latency counts on. {words} in the URL and in the
-/// body stands for the keywords of the query. The server's own time in the answers of Elasticsearch,
-/// OpenSearch (took) and Solr (QTime) is shown next to the latency.
+/// body stands for the keywords of the query. The server's own time in the answers of
+/// Elasticsearch, OpenSearch (took) and Solr (QTime) is shown next to the latency.
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../../help/load.txt"))]
 pub struct Args {

@@ -1,4 +1,5 @@
-//! Metrics of Hurry-up: calls of the hot function, the threshold, and the frequencies that were set.
+//! Metrics of Hurry-up: calls of the hot function, the threshold, and the frequencies that were
+//! set.
 
 use super::Page;
 use daemon::hurry_up::HurryStatus;

@@ -27,7 +27,7 @@ pub fn encode(status: &WakeStatus, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     let accounts = || status.accounts.iter().map(|account| [("principal", account.name.clone())]);
     page.counter(
         "wake_cpu",
-        "CPU time on each principal's account; what nobody asked for is (unowned), sleep is (idle).",
+        "CPU time on each principal's account; time without a request is (unowned), sleep is (idle).",
         Some(Unit::Seconds),
         accounts().zip(status.accounts.iter().map(|account| account.time.as_secs_f64())),
     )?;

@@ -33,8 +33,8 @@ pub struct Args {
     length: Option<Duration>,
 
     /// Then limit the CPUs' sleep to the shallowest state and free it again, in turns, and see
-    /// whether tail and power change by no more than the verdict says: ten pairs of blocks of 3 s; needs
-    /// a service and its load. Journalled, and put back
+    /// whether tail and power change by no more than the verdict says: ten pairs of blocks of 3 s;
+    /// needs a service and its load. Journalled, and put back
     #[arg(long, requires = "service", conflicts_with = "from")]
     pub verify: bool,
 

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 
 /// Let background work stand still while what matters waits, so that all CPUs sleep together
 ///
-/// While every critical thread is blocked in a network or disk wait that is expected to last for more than 20 times what freezing and thawing
-/// take, as measured on these groups, the background units are frozen. They go on as soon as a critical thread does or blocks on anything
-/// else, and after --max-pause at the latest. A unit that itself woke a critical thread is left
-/// alone for a second.
+/// While every critical thread is blocked in a network or disk wait that is expected to last for
+/// more than 20 times what freezing and thawing take, as measured on these groups, the background
+/// units are frozen. They go on as soon as a critical thread does or blocks on anything else, and
+/// after --max-pause at the latest. A unit that itself woke a critical thread is left alone for a
+/// second.
 ///
 /// Whether that pays is tried out in turns with freezing and without, of half a second and
 /// more: for some seconds, or for minutes where waits are long. It stays on only if all CPUs
@@ -25,9 +26,10 @@ use std::path::PathBuf;
 /// kubelet, container runtimes), system.slice, init.scope, a tree's root, and any unit from
 /// which this command was started.
 ///
-/// A unit is frozen by its cgroup (version 2 or 1), a process whose cgroup holds others too by SIGSTOP; tasks that are stopped already stay so.
-/// The frozen may notice: epoll_wait returns EINTR once. Everything is journalled first and thawed in whatever way this ends; after a
-/// SIGKILL `roost restore` does it.
+/// A unit is frozen by its cgroup (version 2 or 1), a process whose cgroup holds others too by
+/// SIGSTOP; tasks that are stopped already stay so. The frozen may notice: epoll_wait returns EINTR
+/// once. Everything is journalled first and thawed in whatever way this ends; after a SIGKILL
+/// `roost restore` does it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../../help/quiesce.txt"))]
 pub struct Args {
@@ -46,16 +48,19 @@ pub struct Args {
     /// Nor, in the long run, for more than this share of the time
     #[arg(long, value_name = "SHARE", default_value_t = 0.75)]
     pub max_share: f64,
-    /// Follow what each request causes, through wake-ups, forks and sockets, instead of taking critical units as a whole
+    /// Follow what each request causes, through wake-ups, forks and sockets, instead of taking
+    /// critical units as a whole
     #[arg(long, value_enum, value_name = "EVENT")]
     pub trigger: Option<TriggerName>,
-    /// Freeze by this alone [default: cgroup.freeze where the unit has it, else freezer.state, else SIGSTOP]
+    /// Freeze by this alone
+    /// [default: cgroup.freeze where the unit has it, else freezer.state, else SIGSTOP]
     #[arg(long, value_enum, value_name = "WAY")]
     pub freezer: Option<FreezerName>,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
-    /// Freeze whenever critical work waits, without trying out whether the machine sleeps more by that
+    /// Freeze whenever critical work waits, without trying out whether the machine sleeps more by
+    /// that
     #[arg(long)]
     pub always: bool,
     /// Folder for a log of all that was decided upon, for `roost replay`
@@ -64,7 +69,8 @@ pub struct Args {
     /// Show what would be frozen, and touch nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Run as soon as it is woken, however busy the CPUs are: SCHED_FIFO at priority 1, at most 100 ms at a stretch (RLIMIT_RTTIME)
+    /// Run as soon as it is woken, however busy the CPUs are: SCHED_FIFO at priority 1, at most 100
+    /// ms at a stretch (RLIMIT_RTTIME)
     #[arg(long)]
     pub realtime: bool,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! What a person reads at the end of a run: its tables, what became of the goals, and what all of it rests on.
+//! What a person reads at the end of a run: its tables, what became of the goals, and what all of
+//! it rests on.
 
 use super::figures::Figure;
 use super::results::{Entry, Results};
@@ -44,7 +45,7 @@ fn plain(names: &[&str]) -> Vec<Figure> {
     names.iter().filter_map(|name| name.parse().ok()).collect()
 }
 
-/// Shares of the cores' time; one that nobody has any of is left out.
+/// Shares of the cores' time; one that is zero for all is left out.
 fn residency(entries: &[Entry]) -> Vec<Figure> {
     let mut figures = plain(&["awake_cores", "working", "waking", "polling"]);
     let all = Figure::of_all(entries.iter().map(|entry| &entry.outcome)).into_iter();

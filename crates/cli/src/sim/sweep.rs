@@ -1,8 +1,9 @@
 //! `roost sim sweep`: a grid over any keys of a scenario, every contestant in each cell.
 //!
-//! The folder is the memory: `run.toml` says what is swept, `cells.jsonl` has what is finished. Going on after a kill, and
-//! adding values to an axis, are the same thing: whatever is in the file already is not run again. A folder takes cells
-//! of one scenario only, so that a row of its table can be compared with any other.
+//! The folder is the memory: `run.toml` says what is swept, `cells.jsonl` has what is finished.
+//! Going on after a kill, and adding values to an axis, are the same thing: whatever is in the file
+//! already is not run again. A folder takes cells of one scenario only, so that a row of its table
+//! can be compared with any other.
 
 use super::cells::{CELLS, Cell, Cells};
 use super::figures::Figure;
@@ -46,7 +47,8 @@ pub struct Args {
     /// Go on with the sweep in this folder
     #[arg(long, value_name = "DIR")]
     resume: Option<PathBuf>,
-    /// Columns of the table that is printed [default: the scenario's figure, or mean,p99,cpu_watts,joules_per_request]
+    /// Columns of the table that is printed
+    /// [default: the scenario's figure, or mean,p99,cpu_watts,joules_per_request]
     #[arg(long, value_name = "FIGURES", value_delimiter = ',')]
     metrics: Vec<Figure>,
 }
@@ -177,7 +179,8 @@ fn simulate(missing: &[&Planned], options: &Options, file: &mut Cells) -> Result
     Ok(())
 }
 
-/// Outcomes stay in memory until so many cells are finished; the time series of each are some 40 kB.
+/// Outcomes stay in memory until so many cells are finished; the time series of each are some 40
+/// kB.
 const CELLS_AT_A_TIME: usize = 1024;
 
 fn simulate_some(cells: &[&Planned], options: &Options, file: &mut Cells, progress: &Progress) -> Result<()> {
@@ -187,7 +190,7 @@ fn simulate_some(cells: &[&Planned], options: &Options, file: &mut Cells, progre
         let Planned { key, run } = cells[place];
         if let Ok(outcome) = result {
             let mut outcome = outcome.clone();
-            // A time series for each of thousands of cells is read by nobody.
+            // Thousands of cells would have a time series each: too many to read.
             outcome.points.clear();
             let cell = Cell { key: key.clone(), run: Entry::new(run, outcome) };
             let (file, written) = &mut *kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -262,7 +265,7 @@ fn told(args: &Args, scenario: &Scenario, about: &Results, cells: &[Cell]) -> St
     format!("{}\n\n{rows}{more}{foundations}", about.title)
 }
 
-/// What is printed of each cell if nobody says.
+/// The figures that are printed of each cell by default.
 const DEFAULT_METRICS: [&str; 4] = ["mean", "p99", "cpu_watts", "joules_per_request"];
 
 const ROWS_SHOWN: usize = 100;

@@ -1,4 +1,5 @@
-//! Remote callers over HTTP: `POST /wake` with `Authorization: Bearer TOKEN` and the envelope of a datagram. And the page of metrics.
+//! Remote callers over HTTP: `POST /wake` with `Authorization: Bearer TOKEN` and the envelope of a
+//! datagram. And the page of metrics.
 
 use crate::exit::usage;
 use crate::http::{self, Hosts, Limits};

@@ -32,9 +32,10 @@ use std::sync::{Arc, Mutex};
 
 /// Wake CPUs just before the event that needs them: the planner, and its clients
 ///
-/// Programs say when a CPU will be needed (over shared memory, a Unix socket, UDP or HTTP); the planner wakes it that much earlier as waking
-/// was measured to take, keeps it from sleeping until the event came or its window is over, and says who pays. Idle limits are journalled first and put
-/// back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
+/// Programs say when a CPU will be needed (over shared memory, a Unix socket, UDP or HTTP); the
+/// planner wakes it that much earlier as waking was measured to take, keeps it from sleeping until
+/// the event came or its window is over, and says who pays. Idle limits are journalled first and
+/// put back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,

@@ -30,10 +30,12 @@ pub struct Options {
     /// The longest that a request may ask to stay ready
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     max_stay: Duration,
-    /// Requests a second that one user may make, under whatever names, and all who know the token together
+    /// Requests a second that one user may make, under whatever names, and all who know the token
+    /// together
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     max_rate: u32,
-    /// Percent of one CPU's time for which one user may keep CPUs awake, and all who know the token together
+    /// Percent of one CPU's time for which one user may keep CPUs awake, and all who know the token
+    /// together
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
     max_share: f64,
     /// Percent of all CPUs' time for which all callers together may keep them awake

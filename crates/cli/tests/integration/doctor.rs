@@ -1,4 +1,5 @@
-//! `roost doctor` as a person or a program calls it: on this machine, on a recorded one, and on nothing at all.
+//! `roost doctor` as a person or a program calls it: on this machine, on a recorded one, and on
+//! nothing at all.
 
 use crate::fixture::{IdleLimits, ROOST, repository, signal};
 use linux::EndsWithParent as _;

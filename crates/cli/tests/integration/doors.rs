@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 
 const NOBODY: u32 = 65534;
 
-/// A folder of nobody's, and beside it what only root may write.
+/// A folder of the user `nobody`, and next to it one that only root may write.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -47,7 +47,7 @@ impl Place {
         self.roots().join("secret")
     }
 
-    /// A link by nobody, and the folders above it.
+    /// A link of the user `nobody`, and the folders above it.
     fn plant(&self, name: &str, target: &Path) -> PathBuf {
         let link = self.theirs(name);
         let script = r#"mkdir -p "$(dirname "$1")" && ln -sfn "$0" "$1""#;
@@ -188,7 +188,7 @@ fn a_store_puts_socket_and_state_through_no_link_of_a_strangers() {
         assert_eq!(first, "", "{option}: it serves");
         assert!(said(&done).contains("name the folder itself"), "{option}: {}", said(&done));
     }
-    // In the folder itself it listens, and nobody but root may connect.
+    // In the folder itself it listens, and only root may connect.
     let socket = place.theirs("store.sock");
     let server = Server::start(&["--memory-limit", "64m", "--unix", text(&socket)]);
     assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);

@@ -1,5 +1,5 @@
-//! Every signal that ends a process, sent to every command that changes the machine or holds what is a client's: each
-//! ends as by SIGTERM, and puts back.
+//! Every signal that ends a process, sent to every command that changes the machine or holds what
+//! is a client's: each ends as by SIGTERM, and puts back.
 
 use crate::fixture::{IdleLimits, ROOST, signal, skipped};
 use crate::governing::{Governor, Memcached, cannot};

@@ -8,7 +8,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a client waits for an answer before the test fails: long enough for a machine under load.
+/// How long a client waits for an answer before the test fails: long enough for a machine under
+/// load.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub const ROOST: &str = env!("CARGO_BIN_EXE_roost");
@@ -26,13 +27,14 @@ pub fn repository() -> PathBuf {
 
 /// A say in this machine's own idle limits, held by every test that changes or reads them.
 ///
-/// Processes of Roost that see the same `/run/roost` share the limits among themselves. A test whose processes see another one, that kills
-/// who holds the limits for others, or that expects what the files read, needs them alone.
+/// Processes of Roost that see the same `/run/roost` share the limits among themselves. A test
+/// whose processes see another one, that kills who holds the limits for others, or that expects
+/// what the files read, needs them alone.
 pub struct IdleLimits {
     is_alone: bool,
 }
 
-/// How many share them, and whether somebody has them alone.
+/// How many share them, and whether one test has them alone.
 static LIMITS: (Mutex<(usize, bool)>, Condvar) = (Mutex::new((0, false)), Condvar::new());
 
 impl IdleLimits {
@@ -42,8 +44,8 @@ impl IdleLimits {
         Self { is_alone: true }
     }
 
-    /// Waits until no other test has them alone. Who shares them may share them once more: who waits for all of them to end is
-    /// passed by.
+    /// Waits until no other test has them alone. Who shares them may share them once more: who
+    /// waits for all of them to end is passed by.
     pub fn shared() -> Self {
         Self::wait_while(|&mut (_, alone)| alone).0 += 1;
         Self { is_alone: false }
@@ -76,7 +78,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `roost serve` on a port that the system chooses, without touching this machine's idle limits.
+    /// Starts `roost serve` on a port that the system chooses, without touching this machine's idle
+    /// limits.
     pub fn start(flags: &[&str]) -> Self {
         Self::start_command(
             Command::new(ROOST).args(["serve", "--port", "0", "--idle-actuator", "none"]).args(flags),

@@ -26,7 +26,8 @@ impl Memcached {
     pub fn start(folder: &Path) -> Self {
         let chosen = folder.join("port");
         let mut command = Command::new("memcached");
-        // Port -1 lets the system choose; memcached then writes its choice into the file named by the environment.
+        // Port -1 lets the system choose; memcached then writes its choice into the file named by
+        // the environment.
         command.args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-t", "4", "-u", "root"]);
         let mut child = command
             .env("MEMCACHED_PORT_FILENAME", &chosen)
@@ -227,7 +228,7 @@ fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
     let flags = ["--port", &port, "--goal", "10s@p99", "--epoch", "100ms", "--record"];
     let mut governor =
         Governor::start(folder.path(), &[&flags[..], &[record.to_str().expect("UTF-8")]].concat());
-    // Nobody asks for anything, so one core is enough, whatever else runs on this machine.
+    // No request comes, so one core is enough, whatever else runs on this machine.
     let epoch = governor.until("one core", |epoch| cpus(epoch) == 1);
     let held = epoch["cpus"][0].to_string();
     assert!(server.place().0.values().all(|cpus| *cpus == held), "{:?}", server.place());
@@ -259,7 +260,8 @@ fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
     let (code, said) = governor.end();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("no requests") && said.contains("asked for"), "{said}");
-    // The kernel rings before the epoch's end shows the jump, unless the burst began just before that.
+    // The kernel rings before the epoch's end shows the jump, unless the burst began just before
+    // that.
     assert!(said.contains("alarm: all cores at once") || said.contains("jumped"), "{said}");
     assert_eq!(server.place(), before);
     let replay = Command::new(ROOST).arg("replay").arg(&record).output().expect("roost runs");
@@ -292,7 +294,8 @@ fn a_burst_between_two_epochs_wakes_all_cores_long_before_the_epoch_ends() {
         std::thread::sleep(Duration::from_millis(1));
     }
     eprintln!("all cores {:?} after the first connection was begun", began.elapsed());
-    // Its own word on how long it took comes with the epoch's end, and nothing rings a second time before that.
+    // Its own word on how long it took comes with the epoch's end, and nothing rings a second time
+    // before that.
     governor.until("all cores", |epoch| cpus(epoch) == all);
     drop(load);
     let (code, said) = governor.end();
@@ -346,7 +349,8 @@ fn a_prometheus_page_is_telemetry_enough() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = Memcached::start(folder.path());
     let (port, all) = (server.port.to_string(), linux::allowed_cpus().expect("CPUs").0.len());
-    // A page whose counter stands still at first, and then rises by two thousand with each look, all of them slow.
+    // A page whose counter stands still at first, and then rises by two thousand with each look,
+    // all of them slow.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/metrics", listener.local_addr().expect("its address"));
     let is_slow = Arc::new(AtomicBool::new(false));
@@ -379,7 +383,8 @@ fn a_prometheus_page_is_telemetry_enough() {
     is_slow.store(true, Ordering::Relaxed);
     governor.until("all cores", |epoch| cpus(epoch) == all);
     let epoch = governor.until("a missed goal", |epoch| epoch["missed"].as_u64() > Some(0));
-    // Its p99 lies between 1 ms and 1 s: of those requests alone that came between, not of the five thousand before.
+    // Its p99 lies between 1 ms and 1 s: of those requests alone that came between, not of the five
+    // thousand before.
     assert!(epoch["service"]["tail"].as_u64().is_some_and(|tail| tail > 900_000_000), "{epoch}");
     let (code, said) = governor.end();
     assert_eq!(code, Some(0), "{said}");
@@ -394,7 +399,7 @@ fn a_user_who_may_not_is_told_so_with_code_3() {
     let server = Memcached::start(folder.path());
     let mut command = Command::new(ROOST);
     command.args(["govern", "--port", &server.port.to_string(), "--for", "1s"]).current_dir("/");
-    // Nobody.
+    // The user `nobody`.
     let output = match command.uid(65534).gid(65534).output() {
         Ok(output) => output,
         Err(error) => return skipped("an unprivileged user", &format!("it cannot run {ROOST}: {error}")),
@@ -453,7 +458,8 @@ fn told(systemd: &UnixDatagram) -> String {
 fn a_daemon_with_nothing_to_govern_is_not_taken_for_one_that_hangs() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let config = folder.path().join("roost.toml");
-    // Whoever is not there is looked for ever more rarely: more rarely than the watchdog would wait.
+    // A service that is not there is looked for ever more rarely: more rarely than the watchdog
+    // would wait.
     let absent = "[[service]]\nname = \"cache\"\nunit = \"no-such.service\"\ngoal = \"1s@p99\"\n";
     for text in ["", absent] {
         fs::write(&config, text).expect("a file");
@@ -541,7 +547,7 @@ fn a_service_that_ends_is_waited_for_and_a_wrong_reload_changes_nothing() {
     signal(governor.child.id(), "HUP");
     server.child.kill().expect("it runs");
     server.child.wait().expect("its end");
-    // It says no more of a service that is gone; whoever asks hears why.
+    // It says no more of a service that is gone; a question is answered with the reason.
     let status = loop {
         let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
         if status.contains("not governed now") {
@@ -613,7 +619,8 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
         assert_eq!(found, Some(code), "{words:?}: {said}");
         assert!(said.contains(told), "{words:?}: {said}");
     }
-    // Without cpufreq or counters, both of which most virtual machines lack: what is missing, and what to do.
+    // Without cpufreq or counters, both of which most virtual machines lack: what is missing, and
+    // what to do.
     let has_clocks = !linux::speeds(&linux::Root::system(), &linux::allowed_cpus().expect("CPUs")).is_empty();
     let has_counters = linux::perf::WorkCounters::open(&linux::allowed_cpus().expect("CPUs")).is_ok();
     if has_clocks {
@@ -639,7 +646,7 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
     assert!(printed.contains("epoch = \"1s\"") && printed.contains("name = \"cache\""), "{printed}");
 }
 
-/// Connections of nobody's that are there and say nothing, or half a question.
+/// Connections of the user `nobody` that are there and say nothing, or half a question.
 pub fn held_by_nobody(socket: &Path, count: usize) -> Vec<UnixStream> {
     let socket = socket.to_owned();
     let connecting = std::thread::spawn(move || {

@@ -1,4 +1,5 @@
-//! One arbiter on a machine: stores and services on the same CPUs. Stores ask the daemon where one runs.
+//! One arbiter on a machine: stores and services on the same CPUs. Stores ask the daemon where one
+//! runs.
 
 use crate::fixture::{IdleLimits, ROOST, Server, signal, skipped};
 use crate::governing::{Governor, Memcached, cannot};
@@ -50,8 +51,9 @@ fn until_queues(wanted: &str) {
     panic!("the mask reads {} and not {wanted}", queues());
 }
 
-/// Runs a test once more in a process that sees a `/run/roost` of its own, and is true there: what other tests claim at the same
-/// time must not count. The kernel's files are still everybody's, so no other test writes them meanwhile.
+/// Runs a test once more in a process that sees a `/run/roost` of its own, and is true there: what
+/// other tests claim at the same time must not count. The kernel's files are still shared by all, so
+/// no other test writes them meanwhile.
 pub fn is_apart(test: &str) -> bool {
     const APART: &str = "ROOST_TEST_APART";
     if std::env::var_os(APART).is_some() {
@@ -63,7 +65,8 @@ pub fn is_apart(test: &str) -> bool {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", own]).arg(std::env::current_exe().expect("this program"));
     command.args([test, "--exact", "--nocapture"]).env(APART, "1");
-    // What is killed with this test has no journal left in a folder that went with it: it must put back by itself.
+    // What is killed with this test has no journal left in a folder that went with it: it must put
+    // back by itself.
     let output = command.ends_with_parent().output().expect("unshare runs");
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}{}", said(&output.stdout), said(&output.stderr));
@@ -116,7 +119,7 @@ fn a_store_and_a_governor_share_the_cpus_in_either_order() {
     if limit() != "0" {
         return skipped(
             "two holders of one knob",
-            &format!("somebody limits these CPUs already: {}", limit()),
+            &format!("another program limits these CPUs already: {}", limit()),
         );
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -143,7 +146,8 @@ fn a_store_and_a_governor_share_the_cpus_in_either_order() {
     until_limit("70");
     drop(first);
 
-    // The governor is killed: the store limits its CPUs itself again, and puts back what the dead one left.
+    // The governor is killed: the store limits its CPUs itself again, and puts back what the dead
+    // one left.
     let store = store(folder.path());
     until_limit("n/a");
     until_status(&second, "roost serve on");
@@ -224,7 +228,7 @@ fn what_another_process_needs_is_not_parked() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let memcached = Memcached::start(folder.path());
     let port = memcached.port.to_string();
-    // Nobody asks for anything, so one core is enough, and everybody else shall leave the other.
+    // No request comes, so one core is enough, and all other work has to leave the other.
     let flags = ["--port", &port, "--goal", "10s@p99", "--epoch", "50ms", "--park-all"];
     let govern = || {
         let mut governor = Governor::start(folder.path(), &flags);
@@ -236,7 +240,7 @@ fn what_another_process_needs_is_not_parked() {
     let mut governor = govern();
     governor.until("an epoch", |_| true);
     let alone = queues();
-    assert_ne!(alone, before, "one CPU is parked for everybody");
+    assert_ne!(alone, before, "one CPU is parked for all");
     let first = store(folder.path());
     until_queues(&before);
     let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
@@ -327,14 +331,14 @@ fn who_may_only_look_is_told_so_when_it_changes_something() {
         command.uid(65534).gid(65534).output()
     };
     let Ok(status) = nobody(&["status"]) else {
-        return skipped("an unprivileged question", &format!("nobody cannot run {ROOST}"));
+        return skipped("an unprivileged question", &format!("the user `nobody` cannot run {ROOST}"));
     };
-    assert_eq!(status.status.code(), Some(0), "everybody may look: {status:?}");
+    assert_eq!(status.status.code(), Some(0), "every user may look: {status:?}");
     let set = nobody(&["pause", &name]).expect("it ran before");
     let said = String::from_utf8_lossy(&set.stderr).into_owned();
     assert_eq!(set.status.code(), Some(4), "{said}");
     assert!(said.contains("only the daemon's own user and root may change something: use sudo"), "{said}");
-    // A socket that is not everybody's says so, too, and not that nobody listens.
+    // A socket that is not open to all says so, too, and not that no process listens.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o600)).expect("ours");
     let status = nobody(&["status"]).expect("it ran before");
     let said = String::from_utf8_lossy(&status.stderr).into_owned();

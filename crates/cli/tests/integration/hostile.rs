@@ -1,4 +1,4 @@
-//! Clients that misbehave. Each may lose its own connection; nobody else may notice.
+//! Clients that misbehave. Each may lose its own connection; no other client may notice.
 
 use crate::fixture::{Client, Server, is_installed, signal, skipped};
 use crate::putting_back::{machine, start};
@@ -126,7 +126,8 @@ fn half_sent_values_of_many_clients_stay_within_the_memory_limit() {
         client.send(format!("set half{n} 0 0 1000000\r\n{half}"));
     }
     assert!(server.rss() <= 128 << 20, "{} MiB resident", server.rss() >> 20);
-    // Whoever was refused memory is told so, and its value is swallowed, not taken for commands.
+    // A client that was refused memory is told so, and its value is swallowed, not taken for
+    // commands.
     let rest = "y".repeat(100_000);
     let mut stored = 0;
     for client in &mut clients {
@@ -431,7 +432,8 @@ fn a_stop_answers_all_that_was_received() {
     for client in &mut clients {
         assert_eq!(client.ask("mn"), "MN");
     }
-    // While the server stands, the requests reach its sockets; the end is what it sees first as it goes on.
+    // While the server stands, the requests reach its sockets; the end is what it sees first as it
+    // goes on.
     signal(server.pid(), "STOP");
     for client in &mut clients {
         client.send("mn\r\n".repeat(REQUESTS));

@@ -1,5 +1,5 @@
-//! `roost hot` on real servers whose hot function is known: one in Java, one in C++, each under load. What this machine lacks is said, and
-//! the test passes.
+//! `roost hot` on real servers whose hot function is known: one in Java, one in C++, each under
+//! load. What this machine lacks is said, and the test passes.
 
 use crate::fixture::{ROOST, repository};
 use linux::EndsWithParent as _;

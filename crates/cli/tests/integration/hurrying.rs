@@ -1,7 +1,8 @@
-//! `roost govern hurry-up` on a made-up machine: real threads, real slots, clocks that are files. What a real kernel does with the writes is
-//! shown by `lab/run hurry-up`.
+//! `roost govern hurry-up` on a made-up machine: real threads, real slots, clocks that are files.
+//! What a real kernel does with the writes is shown by `lab/run hurry-up`.
 //!
-//! The service is this test program again (`puppet`), whose threads enter, compute, wait and die as they are told; and a JVM with the agent.
+//! The service is this test program again (`puppet`), whose threads enter, compute, wait and die as
+//! they are told; and a JVM with the agent.
 
 use crate::fixture::{ROOST, repository, signal};
 use crate::jvm::Jvm;
@@ -21,14 +22,16 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Beyond what a machine under load makes any of this take; what does not come until then does not come.
+/// Beyond what a machine under load makes any of this take; what does not come until then does not
+/// come.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PUPPET: &str = "ROOST_TEST_PUPPET_SLOTS";
 const MIN: &str = "1000000";
 const MID: &str = "2000000";
 const MAX: &str = "2600000";
 
-/// Not a test of its own: the body of the service. `spin`, `wait` and `stop` name a thread; `die` is a thread that ends inside.
+/// Not a test of its own: the body of the service. `spin`, `wait` and `stop` name a thread; `die`
+/// is a thread that ends inside.
 #[test]
 fn puppet() {
     let Ok(path) = std::env::var(PUPPET) else { return };
@@ -278,14 +281,14 @@ fn a_heavy_call_has_its_core_fast_and_leaves_no_core_fast() {
 fn a_thread_that_died_inside_and_a_service_that_is_killed_leave_no_core_fast() {
     let machine = Machine::new();
     let mut service = machine.puppet();
-    // Dead before anybody looked, its slot says inside.
+    // Dead before the governor looked, its slot says inside.
     service.tell("die early");
     let mut governor = machine.governor(&["--threshold", "20ms"]);
     service.tell("spin heavy");
     governor.until("it is late", |status| is_at(status, "heavy", "max"));
     service.tell("die late");
     service.tell("stop heavy");
-    let after = governor.until("nobody is inside", |status| status["hot"].as_array().unwrap().is_empty());
+    let after = governor.until("no thread is inside", |status| status["hot"].as_array().unwrap().is_empty());
     assert!(none_is_fast(&after), "{after}");
     // Who falls within a second of the service's end counts as one that fell with it.
     std::thread::sleep(Duration::from_millis(1200));
@@ -329,13 +332,13 @@ fn threads_are_followed_by_their_files_where_the_kernel_allows_no_programs() {
     let mut service = machine.puppet();
     let mut governor = machine.governor_without_programs(&["--threshold", "20ms"]);
     let first = governor.until("a first look", |_| true);
-    // What CPUs do nobody tells, so none is taken for idle.
+    // No file tells whether CPUs are busy, so none is taken for idle.
     assert!(!levels(&first).contains(&"min"), "{first}");
     service.tell("spin heavy");
     let late = governor.until("it is late", |status| is_at(status, "heavy", "max"));
     let thread = hot(&late, "heavy").unwrap()["thread"].as_u64().unwrap();
-    // Wherever it goes, its CPU is the fast one, and no other. Where it is already nothing changes, so nothing is told: there it does
-    // not go first.
+    // Wherever it goes, its CPU is the fast one, and no other. Where it is already nothing changes,
+    // so nothing is told: there it does not go first.
     let at = hot(&late, "heavy").unwrap()["cpu"].as_u64();
     let elsewhere = cpus.iter().position(|cpu| Some(u64::from(cpu.0)) != at).unwrap_or(0);
     for cpu in cpus.iter().cycle().skip(elsewhere).take(if cpus.len() > 1 { 4 } else { 0 }) {
@@ -352,7 +355,7 @@ fn threads_are_followed_by_their_files_where_the_kernel_allows_no_programs() {
     governor.until("another call is late", |status| is_at(status, "heavy", "max"));
     service.tell("die late");
     service.tell("stop heavy");
-    let after = governor.until("nobody is inside", |status| status["hot"].as_array().unwrap().is_empty());
+    let after = governor.until("no thread is inside", |status| status["hot"].as_array().unwrap().is_empty());
     assert!(none_is_fast(&after), "{after}");
     let (code, said) = governor.end();
     assert!(code == Some(0) && said.contains("followed by their files in /proc"), "{code:?}: {said}");
@@ -402,7 +405,7 @@ fn a_file_that_is_cut_short_ends_it_and_somebody_elses_clock_is_theirs() {
     service.tell("wait one");
     governor.until("it is inside", |status| hot(status, "one").is_some());
     let theirs = machine.folder.path().join("sys/devices/system/cpu/cpufreq/policy0/scaling_setspeed");
-    // Twice a second it looks; twice in a row is somebody who means it.
+    // Twice a second it looks; twice in a row is another program that means it.
     let stop = Arc::new(AtomicBool::new(false));
     let over = stop.clone();
     let other = std::thread::spawn(move || {
@@ -498,7 +501,8 @@ fn nobody_inside_costs_no_wake_up_and_a_writer_that_lies_costs_its_own_service_a
     let service = machine.puppet();
     let mut governor = machine.governor(&[]);
     governor.until("a first look", |_| true);
-    // A slot of a thread that there is not, and one of another process's thread, both inside since the beginning of time.
+    // A slot of a thread that there is not, and one of another process's thread, both inside since
+    // the beginning of time.
     let mut bytes = fs::read(machine.slots()).unwrap();
     for (slot, tid) in [(0, 1_i32), (1, std::process::id() as i32)] {
         let at = 36_864 + slot * 64;
@@ -515,8 +519,8 @@ fn nobody_inside_costs_no_wake_up_and_a_writer_that_lies_costs_its_own_service_a
     file.write_all_at(&bytes[184..185], 184).unwrap();
     let (code, said) = governor.end();
     assert_eq!(code, Some(0), "{said}");
-    // Meanwhile a CPU is idle and busy in turn, many times a second: what else this machine does keeps nobody awake, neither the
-    // paper's, which follows threads alone, nor ours.
+    // Meanwhile a CPU is idle and busy in turn, many times a second: what else this machine does
+    // keeps no thread awake, neither the paper's, which follows threads alone, nor ours.
     let (other, has_ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let busy = std::thread::spawn({
         let other = other.clone();
@@ -532,7 +536,7 @@ fn nobody_inside_costs_no_wake_up_and_a_writer_that_lies_costs_its_own_service_a
         let mut governor = machine.governor(flags);
         let status = governor.until("a look", |_| true);
         assert!(status["hot"].as_array().unwrap().is_empty() && none_is_fast(&status), "{status}");
-        // A pipe that nobody reads would put it to sleep as well.
+        // A pipe that no process reads would put it to sleep as well.
         let process = governor.child.id();
         has_ended.store(false, Ordering::Release);
         let rests = std::thread::scope(|scope| {
@@ -554,8 +558,8 @@ fn nobody_inside_costs_no_wake_up_and_a_writer_that_lies_costs_its_own_service_a
     assert!(machine.is_as_it_was());
 }
 
-/// True if a process comes to stand still for three seconds: liars are looked for ten times at most, a tenth of a second apart, and CPUs
-/// that flap are asked five times at most.
+/// True if a process comes to stand still for three seconds: liars are looked for ten times at
+/// most, a tenth of a second apart, and CPUs that flap are asked five times at most.
 fn comes_to_rest(process: u32, has_ended: &AtomicBool) -> bool {
     let (mut last, mut quiet) = (switches(process), 0);
     for _ in 0..40 {
@@ -639,13 +643,14 @@ fn a_program_that_was_not_changed_is_governed_and_leaves_no_core_fast() {
     if let Some(why) = server.cannot_be_watched() {
         return crate::fixture::skipped("hurry-up by uprobes", &why);
     }
-    // Before anybody watches it, a call is as any other.
+    // Before it is watched, a call is as any other.
     assert_eq!(server.ask(b's'), b'o');
     let pid = server.process.id().to_string();
     let source = ["--pid", &pid, "--uprobe", "server:search"];
     let mut governor = machine.governor_of(&source, &["--threshold", "20ms"]);
     governor.until("a first look", |_| true);
-    // By a return; by an exception that no probe sees, after which the thread sleeps; and both once more.
+    // By a return; by an exception that no probe sees, after which the thread sleeps; and both once
+    // more.
     for (how, answer) in [(b'b', b'o'), (b'e', b'x'), (b'e', b'x'), (b'b', b'o')] {
         assert_eq!(server.ask(how), b'i');
         governor.until("it is late", |status| is_at(status, "server", "max"));
@@ -655,7 +660,8 @@ fn a_program_that_was_not_changed_is_governed_and_leaves_no_core_fast() {
         assert!(none_is_fast(&after), "{after}");
         assert!(machine.clocks().iter().all(|clock| clock == MIN || clock == MID), "{:?}", machine.clocks());
     }
-    // A governor that is killed takes its probes along, and the program goes on; what it left is put back by the next.
+    // A governor that is killed takes its probes along, and the program goes on; what it left is
+    // put back by the next.
     assert_eq!(server.ask(b'b'), b'i');
     governor.until("it is late", |status| is_at(status, "server", "max"));
     signal(governor.child.id(), "KILL");
@@ -729,7 +735,7 @@ fn collecting_garbage_is_as_urgent_as_the_request_that_waits_for_it() {
     let machine = Machine::new();
     let flags = ["-Xmx512m", "-XX:+UseParallelGC", "-XX:ParallelGCThreads=2"];
     let Some(mut server) = jvm(&machine, &flags) else { return };
-    // Nobody is late in this test: what is fast is so because somebody waits for it.
+    // No request is late in this test: fast ones are so because a caller waits for them.
     let mut governor = machine.governor(&["--threshold", "1h"]);
     server.tell("spin 120000");
     governor.until("it is inside", |status| hot(status, "spinner").is_some());
@@ -759,7 +765,7 @@ fn calls_of_a_jvm_that_end_by_an_exception_are_over() {
     governor.until("it is late", |status| is_at(status, "spinner", "max"));
     assert_eq!(server.answer(), "ok");
     assert_eq!(server.ask("throw 1000"), "ok");
-    let after = governor.until("nobody is inside", |status| {
+    let after = governor.until("no thread is inside", |status| {
         status["hot"].as_array().unwrap().is_empty() && none_is_fast(status)
     });
     assert_eq!(after["process"], server.id());

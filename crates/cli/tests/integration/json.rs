@@ -3,7 +3,7 @@
 
 use crate::fixture::{IdleLimits, ROOST, Server, repository, signal, skipped};
 use crate::waking::Planner;
-use linux::Offspring as _;
+use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};

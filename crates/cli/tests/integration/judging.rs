@@ -1,4 +1,5 @@
-//! What commands say of their own figures, and whether it is true: a generator that was late, runs that overwrite each other.
+//! What commands say of their own figures, and whether it is true: a generator that was late, runs
+//! that overwrite each other.
 
 use crate::fixture::{ROOST, Server, repository, signal};
 use linux::EndsWithParent as _;
@@ -7,8 +8,8 @@ use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A generator that stands still for 90 ms sends less than a hundredth of the requests of ten seconds late. Its p99, p99.9 and maximum
-/// are its own all the same.
+/// A generator that stands still for 90 ms sends less than a hundredth of the requests of ten
+/// seconds late. Its p99, p99.9 and maximum are its own all the same.
 #[test]
 fn a_generator_that_stood_still_says_which_figures_are_its_own() {
     let server = Server::start(&[]);
@@ -226,7 +227,8 @@ fn messages_say_what_to_do() {
     }
 }
 
-/// More cores than a service may run on are no plan, and a policy that fixes nothing is not taken without a word.
+/// More cores than a service may run on are no plan, and a policy that fixes nothing is not taken
+/// without a word.
 #[test]
 fn a_plan_that_cannot_be_is_refused_and_one_that_changes_nothing_is_told() {
     let server = Server::start(&[]);

@@ -1,7 +1,7 @@
 //! Everything that needs the real binary: one test program with modules.
 //!
-//! A server is ready when it has printed where it listens; ports are chosen by the system. What this machine cannot
-//! run prints `SKIPPED` and the reason.
+//! A server is ready when it has printed where it listens; ports are chosen by the system. What
+//! this machine cannot run prints `SKIPPED` and the reason.
 
 #![allow(clippy::disallowed_methods, reason = "tests write into folders of their own")]
 

@@ -1,4 +1,5 @@
-//! `roost observe --from` as people use it: a real recording, one that breaks off, and files that are of no use.
+//! `roost observe --from` as people use it: a real recording, one that breaks off, and files that
+//! are of no use.
 
 use crate::fixture::{ROOST, repository};
 use machine::{CpuId, Duration, LengthHistogram, Microwatts, Platform};
@@ -227,8 +228,8 @@ fn verdict(platform: &Platform, idle: f64) -> Verdict {
     Verdict::of(&Evidence { power, ..Evidence::of(Findings::of(&pattern, &Known::default())) })
 }
 
-/// The simulator takes the place of a machine: it knows queues, packed connections and short sleeps in deep states, of which
-/// the prediction knows nothing.
+/// The simulator takes the place of a machine: it knows queues, packed connections and short sleeps
+/// in deep states, of which the prediction knows nothing.
 #[test]
 fn the_extremes_as_simulated_stay_within_what_is_predicted() {
     for scenario in ["scenarios/memcached.toml", "scenarios/mmk.toml", "scenarios/search.toml"] {
@@ -246,7 +247,8 @@ fn the_extremes_as_simulated_stay_within_what_is_predicted() {
             known(place, pointer).unwrap_or_else(|| panic!("{scenario}: no {pointer}"))
         };
         let side = |place: usize| {
-            // So few requests have no interval everywhere. Without one the comparison is only stricter.
+            // So few requests have no interval everywhere. Without one the comparison is only
+            // stricter.
             let half_width = known(place, "/responses/p99_ns/half_width").unwrap_or(0.0);
             Side {
                 p99: Duration::from_nanos(of(place, "/responses/p99_ns/value") as u64),

@@ -1,4 +1,5 @@
-//! Pages that answer when it is needed most: without a descriptor, among strangers, and not to a stranger's name.
+//! Pages that answer when it is needed most: without a descriptor, among strangers, and not to a
+//! stranger's name.
 
 use crate::fixture::{Client, ROOST, signal};
 use linux::EndsWithParent as _;

@@ -1,4 +1,5 @@
-//! What the server changes on a machine, seen on a made-up one: journalled, put back, or restored after a SIGKILL.
+//! What the server changes on a machine, seen on a made-up one: journalled, put back, or restored
+//! after a SIGKILL.
 
 use crate::fixture::{ROOST, Server, signal};
 use std::fs;
@@ -109,8 +110,8 @@ fn restore_undoes_what_a_killed_run_left_and_leaves_alone_what_changed_since() {
     assert!(limits(machine.path()).iter().all(|limit| limit == "2"), "a living run is left alone: {said}");
     signal(server.pid(), "KILL");
     drop(server);
-    assert!(limits(machine.path()).iter().all(|limit| limit == "2"), "nobody was there to put it back");
-    // Somebody else decides about one CPU meanwhile.
+    assert!(limits(machine.path()).iter().all(|limit| limit == "2"), "no process was there to put it back");
+    // Another program decides about one CPU meanwhile.
     let first = linux::allowed_cpus().unwrap().0.first().unwrap().0;
     let file =
         machine.path().join(format!("sys/devices/system/cpu/cpu{first}/power/pm_qos_resume_latency_us"));

@@ -1,5 +1,5 @@
-//! `roost quiesce` on this machine's own kernel, with the programs of `roost-bench quiesce`: a client that fetches, and an updater that stands
-//! still meanwhile, here by signals.
+//! `roost quiesce` on this machine's own kernel, with the programs of `roost-bench quiesce`: a
+//! client that fetches, and an updater that stands still meanwhile, here by signals.
 
 use crate::fixture::{ROOST, roost_bench, signal, skipped};
 use linux::EndsWithParent as _;
@@ -93,7 +93,7 @@ impl Drop for Example {
 }
 
 /// A `roost quiesce` that has frozen; `None` where it cannot see the scheduler's events.
-#[expect(clippy::zombie_processes, reason = "whoever gets it waits for it")]
+#[expect(clippy::zombie_processes, reason = "the caller waits for it")]
 pub fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufReader<ChildStdout>)> {
     let mut child = example
         .quiesce(flags)

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 const NOBODY: u32 = 65534;
 
-/// A folder that everybody can read, and whether this process may be root in a namespace.
+/// A folder that every user can read, and whether this process may be root in a namespace.
 fn place() -> Option<tempfile::TempDir> {
     let may = Command::new("unshare").args(["-m", "setpriv", "--reuid=65534", "true"]).output();
     if !may.is_ok_and(|done| done.status.success()) {
@@ -25,7 +25,8 @@ fn place() -> Option<tempfile::TempDir> {
     Some(place)
 }
 
-/// `command` as nobody, in a mount namespace with an empty `/run`; its process keeps its number.
+/// `command` as the user `nobody`, in a mount namespace with an empty `/run`; its process keeps its
+/// number.
 fn as_nobody(command: &str) -> Command {
     let mut unshare = Command::new("unshare");
     let script = format!(
@@ -103,11 +104,11 @@ fn links_that_a_jvms_user_plants_reach_no_file_of_roots() {
     let second = hot(of, &folder.path().join("second"), &jars);
     is_untouched();
     let said = String::from_utf8_lossy(&second.stderr);
-    assert!(second.status.success(), "what was planted is in nobody's way: {said}");
+    assert!(second.status.success(), "a planted file is in no other's way: {said}");
     assert!(!String::from_utf8_lossy(&second.stdout).contains("root's own"));
 }
 
-/// A program of nobody's that maps a file of that name, and says when it has.
+/// A program of the user `nobody` that maps a file of that name, and says when it has.
 struct Rogue {
     process: Child,
     home: PathBuf,

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 const NOBODY: u32 = 65534;
 
-/// True where this test may not be somebody else.
+/// True where this test may not be another user.
 fn cannot(test: &str) -> bool {
     let reason = if fs::metadata("/proc/self").unwrap().uid() != 0 {
         "only root can be another user"
@@ -30,7 +30,8 @@ fn open_machine() -> tempfile::TempDir {
     machine
 }
 
-/// Its folder as systemd makes it by default, locked by nobody for as long as the child lives.
+/// Its folder as systemd makes it by default, locked by the user `nobody` for as long as the child
+/// lives.
 fn locked_by_nobody(root: &Path) -> Child {
     let folder = root.join("run/roost");
     fs::create_dir_all(&folder).unwrap();
@@ -65,7 +66,7 @@ fn another_users_lock_on_the_folder_stops_neither_a_start_nor_restore() {
     assert!(limits(machine.path()).iter().all(|limit| limit == "0"), "{said}");
     assert!(stranger.try_wait().unwrap().is_none(), "it holds its lock still");
     let mode = fs::metadata(machine.path().join("run/roost")).unwrap().mode() & 0o7777;
-    assert_eq!(mode, 0o711, "nobody else can open the folder any longer");
+    assert_eq!(mode, 0o711, "no other user can open the folder any longer");
     stranger.kill().unwrap();
     stranger.wait().unwrap();
 }

@@ -1,5 +1,5 @@
-//! The first minute of the README, and then all the load that there is: no worker does all the work beside one that
-//! sleeps.
+//! The first minute of the README, and then all the load that there is: no worker does all the work
+//! beside one that sleeps.
 
 use loadgen::{Items, Pace, Plan, Target};
 use machine::{Duration, Rate};
@@ -9,8 +9,8 @@ use store::status::Status;
 use store::{Config, Log, Policy, Server};
 use workload::{ArrivalKind, Profile, Segment, Workload};
 
-/// As long as a worker may be busy all the time beside one that sleeps. It takes a fifth of a second on a machine with
-/// time to spare; this is for one that has none.
+/// As long as a worker may be busy all the time beside one that sleeps. It takes a fifth of a
+/// second on a machine with time to spare; this is for one that has none.
 const LONG: Duration = Duration::from_secs(8);
 
 /// Runs the load until `is_over` says so of a status, or the plan ends; true if it said so.

@@ -1,4 +1,5 @@
-//! `roost sim` as people use it: known figures, the same figures again, a sweep that was killed, input that is wrong.
+//! `roost sim` as people use it: known figures, the same figures again, a sweep that was killed,
+//! input that is wrong.
 
 use crate::fixture::{ROOST, repository, signal};
 use serde_json::Value;

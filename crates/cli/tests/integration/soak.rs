@@ -20,8 +20,9 @@ fn config(workers: usize, policy: Policy) -> Config {
     }
 }
 
-/// 60 s, 512 connections, every value checked, moves forced at 1000/s while the scheduler does its own: no answer is
-/// lost, none is wrong, none comes out of order (a reordered answer is a wrong value, or an answer to nothing).
+/// 60 s, 512 connections, every value checked, moves forced at 1000/s while the scheduler does its
+/// own: no answer is lost, none is wrong, none comes out of order (a reordered answer is a wrong
+/// value, or an answer to nothing).
 #[test]
 fn values_stay_right_while_connections_move() {
     let seconds = std::env::var("ROOST_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
@@ -90,7 +91,8 @@ fn values_stay_right_while_connections_move() {
     server.stop().unwrap();
 }
 
-/// The published code lost the pending write event of a moved connection: half of its clients stalled for good.
+/// The published code lost the pending write event of a moved connection: half of its clients
+/// stalled for good.
 #[test]
 fn answers_that_wait_for_a_slow_reader_survive_moves() {
     const GETS: usize = 300;
@@ -104,7 +106,8 @@ fn answers_that_wait_for_a_slow_reader_survive_moves() {
     let mut chunk = vec![0; 64 * 1024];
     let mut moves = 0;
     while left > 0 {
-        // Reads a little, so that the connection is held back nearly always, and moves it meanwhile.
+        // Reads a little, so that the connection is held back nearly always, and moves it
+        // meanwhile.
         if left > answer.len() * GETS / 2 {
             let source = WorkerId((moves % 2) as u16);
             server.order_move(source, WorkerId(1 - source.0));

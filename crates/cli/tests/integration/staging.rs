@@ -220,14 +220,16 @@ fn a_store_that_is_to_stop_holds_nobody_back() {
     let mut client = server.connect();
     client.send("set k 0 0 1\r\nv\r\n");
     let waits = std::thread::spawn(move || client.line());
-    // Whether it is held already or not yet read: nothing keeps the store, and what is held is answered.
+    // Whether it is held already or not yet read: nothing keeps the store, and what is held is
+    // answered.
     let ended = server.terminate();
     assert_eq!(ended.0, Some(0));
     let line = waits.join().unwrap();
     assert!(line == "STORED" || line.is_empty(), "{line}");
 }
 
-/// A server that answers after so many milliseconds misses a goal that is shorter, whatever is held.
+/// A server that answers after so many milliseconds misses a goal that is shorter, whatever is
+/// held.
 #[test]
 fn a_missed_goal_is_exit_code_5_and_says_how_many_were_late() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

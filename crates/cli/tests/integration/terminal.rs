@@ -32,7 +32,8 @@ pub struct Left {
 const PATIENCE: Duration = Duration::from_secs(120);
 
 impl Terminal {
-    /// `roost` with these arguments, in which there is no quote; nothing where there is no `script`.
+    /// `roost` with these arguments, in which there is no quote; nothing where there is no
+    /// `script`.
     pub fn start(test: &str, arguments: &[&str]) -> Option<Self> {
         if !is_installed("script") {
             skipped(test, "util-linux's script, which makes a terminal, is not installed");

@@ -1,4 +1,5 @@
-//! What a person sees who types something wrong: one clear error that names the fix, and exit code 2.
+//! What a person sees who types something wrong: one clear error that names the fix, and exit code
+//! 2.
 
 use crate::fixture::{ROOST, Server};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! A planner of wake-ups with its callers: over shared memory from Rust and C, over lines from Python, remote, late, absurd, dead and hostile.
+//! A planner of wake-ups with its callers: over shared memory from Rust and C, over lines from
+//! Python, remote, late, absurd, dead and hostile.
 
 use crate::fixture::{IdleLimits, ROOST, repository, signal, skipped};
 use linux::EndsWithParent as _;
@@ -45,8 +46,8 @@ pub struct Planner {
     lines: Option<BufReader<std::process::ChildStderr>>,
 }
 
-/// A planner that listens at `socket`, what it said before that, and what it says from then on; or why there is none. Without calibration: tests
-/// are about what is asked, not how fast.
+/// A planner that listens at `socket`, what it said before that, and what it says from then on; or
+/// why there is none. Without calibration: tests are about what is asked, not how fast.
 fn listening(
     socket: &Path,
     flags: &[&str],
@@ -168,7 +169,8 @@ fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
     let ready = asked + Duration::from_millis(30);
     assert!(matches!(client.wake(&[cpu()], ready, stay), Outcome::Sent(_)));
     until_limit("n/a");
-    // How late it is opened is the machine's: what is paid is at least the time for which it was seen open, and no more than passed.
+    // How late it is opened is the machine's: what is paid is at least the time for which it was
+    // seen open, and no more than passed.
     let opened = client.now();
     assert!(opened < ready + stay, "open after its end");
     while client.now() < ready + stay {
@@ -204,8 +206,9 @@ fn the_event_ends_the_window_and_a_withdrawal_does_too() {
     planner.until("it is withdrawn", |status| account(status, "early")["withdrawn"] == 1);
 }
 
-/// Wherever its CPU sleeps to by then: a time that is nearer than the one before has to reach it, and one that moves away must not keep it.
-/// In the state idle since boot: the fourth number of the CPU's line in `/proc/stat`.
+/// Wherever its CPU sleeps to by then: a time that is nearer than the one before has to reach it,
+/// and one that moves away must not keep it. In the state idle since boot: the fourth number of the
+/// CPU's line in `/proc/stat`.
 fn idle_ticks(cpu: CpuId) -> String {
     let text = std::fs::read_to_string("/proc/stat").expect("proc");
     let line = text.lines().find(|line| line.starts_with(&format!("{cpu} "))).expect("the CPU's line");
@@ -230,7 +233,7 @@ fn a_timer_that_the_kernel_sets_opens_windows_too() {
         let idle = idle_ticks(cpu());
         let mut is_open = false;
         while client.now() < ready + stay {
-            // Who looks may do so on that very CPU, and where somebody runs nobody need be woken.
+            // Who looks may do so on that very CPU, and where a thread runs none need be woken.
             std::thread::sleep(std::time::Duration::from_millis(1));
             is_open |= limit(cpu()) == "n/a";
         }
@@ -283,7 +286,8 @@ fn late_over_absurd_and_too_many_requests_are_counted_and_harm_nobody() {
     let status = planner
         .until("what was too much is refused", |status| status["asked"]["refused"].as_u64() > Some(1000));
     assert!(account(&status, "absurd")["accepted"].as_u64() <= Some(1000), "{status}");
-    // Another name of the same user has the same purse: it is served as soon as that has room again.
+    // Another name of the same user has the same purse: it is served as soon as that has room
+    // again.
     let other = planner.client("patient");
     planner.until("the other is served", |status| {
         other.wake(&[cpu()], other.now() + Duration::from_millis(500), Duration::from_millis(1));
@@ -293,7 +297,8 @@ fn late_over_absurd_and_too_many_requests_are_counted_and_harm_nobody() {
 
 #[test]
 fn repeated_runs_timers_arrivals_and_announcements_are_foreseen() {
-    // A run that took twice as long as the others makes those after it unforeseeable; then the machine has stalled, and a new planner tries.
+    // A run that took twice as long as the others makes those after it unforeseeable; then the
+    // machine has stalled, and a new planner tries.
     const STALL: Duration = Duration::from_millis(6);
     for _ in 0..20 {
         let Some(planner) = Planner::start(&[]) else { return };
@@ -460,7 +465,7 @@ fn nonsense_half_lines_and_answers_that_nobody_reads_keep_nobody_waiting() {
     flood.set_write_timeout(Some(std::time::Duration::from_secs(5))).expect("a timeout");
     let refused = (0..20_000).any(|_| flood.write_all(b"\"status\"\n").is_err());
     assert!(refused, "who takes no answers is hung up on");
-    // A half line is held as long as its connection, and disturbs nobody.
+    // A half line is held as long as its connection, and disturbs no other caller.
     let mut half = UnixStream::connect(planner.socket()).expect("it listens");
     half.write_all(b"{\"wake\":").expect("it reads");
     assert!(planner.status()["running"].as_u64() > Some(0));

@@ -1,4 +1,5 @@
-//! `roost observe` on this machine: a real server that knows nothing of it, and services that are not there.
+//! `roost observe` on this machine: a real server that knows nothing of it, and services that are
+//! not there.
 
 use crate::fixture::{ROOST, Server, skipped};
 use linux::EndsWithParent as _;

@@ -9,20 +9,24 @@ use std::path::PathBuf;
 
 /// Give speed to the requests that need it: clocks by who is in the service's hot function
 ///
-/// Reads which threads are inside, from the slot file that the agent (or a native server) writes, or from probes on a native program. A core runs at its lowest clock while
-/// it is idle, at the middle one while anything runs, and at the highest while a thread has been inside for longer than most calls take.
-/// Everything that is changed is journalled first and put back at the end, in whatever way that comes; after a SIGKILL `roost restore` does it.
+/// Reads which threads are inside, from the slot file that the agent (or a native server) writes,
+/// or from probes on a native program. A core runs at its lowest clock while it is idle, at the
+/// middle one while anything runs, and at the highest while a thread has been inside for longer
+/// than most calls take. Everything that is changed is journalled first and put back at the end, in
+/// whatever way that comes; after a SIGKILL `roost restore` does it.
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../../help/hurry-up.txt"))]
 pub struct Args {
     /// The slot file, as the agent's `file=` names it
     #[arg(long, value_name = "FILE")]
     pub slots: Option<PathBuf>,
-    /// A function of a native program that cannot be changed, as `roost hot` names it; may be given up to 16 times
+    /// A function of a native program that cannot be changed, as `roost hot` names it; may be given
+    /// up to 16 times
     ///
-    /// The kernel stops the program at each enter and each way out of the function, which costs a call some 10 to 20 microseconds (`roost-bench uprobe`
-    /// measures it); so it is for functions that are called once a request. The probes go with this process, and nothing on the program's stack
-    /// is changed.
+    /// The kernel stops the program at each enter and each way out of the function, which costs a
+    /// call some 10 to 20 microseconds (`roost-bench uprobe` measures it); so it is for functions
+    /// that are called once a request. The probes go with this process, and nothing on the
+    /// program's stack is changed.
     #[arg(long, value_name = "BINARY:FUNCTION", conflicts_with = "slots", requires = "pid")]
     pub uprobe: Vec<FunctionName>,
     /// The service's process, as it is seen here [default: who wrote the file]
@@ -31,13 +35,15 @@ pub struct Args {
     /// Which Hurry-up
     #[arg(long, value_enum, default_value_t = PresetName::Learned)]
     pub preset: PresetName,
-    /// When a call is heavy: a time, such as 450ms, or a share of the calls seen, such as p75 [default: p95; with --preset paper 450ms]
+    /// When a call is heavy: a time, such as 450ms, or a share of the calls seen, such as p75
+    /// [default: p95; with --preset paper 450ms]
     #[arg(long, value_name = "TIME|pQ", value_parser = parse_threshold)]
     pub threshold: Option<String>,
     /// Clock of an idle core, such as 1000MHz [default: the lowest]
     #[arg(long, value_name = "CLOCK")]
     pub min: Option<Kilohertz>,
-    /// Clock of a core that works, and of light calls [default: 10/13 of the highest, as 2.0 of 2.6 GHz in the paper]
+    /// Clock of a core that works, and of light calls
+    /// [default: 10/13 of the highest, as 2.0 of 2.6 GHz in the paper]
     #[arg(long, value_name = "CLOCK")]
     pub mid: Option<Kilohertz>,
     /// Clock of heavy calls [default: the highest without turbo]
@@ -46,13 +52,16 @@ pub struct Args {
     /// Only these of the service's CPUs, such as 0-3,8 [default: all that it may run on]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,
-    /// By what clocks are set [default: scaling_setspeed under the governor userspace, else the bounds]
+    /// By what clocks are set
+    /// [default: scaling_setspeed under the governor userspace, else the bounds]
     #[arg(long, value_enum, value_name = "MEANS")]
     pub frequency_actuator: Option<ClockActuatorName>,
-    /// Let `--frequency-actuator duty-cycle` write a model-specific register, which taints the kernel until the next boot
+    /// Let `--frequency-actuator duty-cycle` write a model-specific register, which taints the
+    /// kernel until the next boot
     #[arg(long)]
     pub allow_msr: bool,
-    /// Run as soon as it is woken, however busy the CPUs are: SCHED_FIFO at priority 1, at most 100 ms at a stretch (RLIMIT_RTTIME)
+    /// Run as soon as it is woken, however busy the CPUs are: SCHED_FIFO at priority 1, at most 100
+    /// ms at a stretch (RLIMIT_RTTIME)
     #[arg(long)]
     pub realtime: bool,
     /// End after this time [default: when a signal comes]
@@ -67,7 +76,8 @@ pub struct Args {
     /// Record what was seen and decided into this folder, for `roost replay`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
-    /// Append a line for each change of the threshold, and for somebody else's changes of clocks, to this file
+    /// Append a line for each change of the threshold, and for changes of clocks by other programs,
+    /// to this file
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
     /// The control socket of the daemon [default: /run/roost/roost.sock]

@@ -7,7 +7,8 @@ use sim::fleet::FleetOutcome;
 use sim::outcome::{Estimate, Power, Responses, Verdict};
 use std::fmt::Write as _;
 
-/// The tables: what the root takes, what waiting for more leaves costs, power, servers by policies, deadlines.
+/// The tables: what the root takes, what waiting for more leaves costs, power, servers by policies,
+/// deadlines.
 pub fn of_fleets(results: &FleetResults, columns: usize) -> String {
     let mut text = format!("{}\n{}\n", results.title, setting(results));
     let mut part = |heading: &str, table: Table| {
