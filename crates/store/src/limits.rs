@@ -161,7 +161,10 @@ impl Limits {
         }
         self.hear(now);
         self.knock_at = now + KNOCK_AGAIN;
-        self.knock();
+        // A daemon that begins rings.
+        if self.knocks > 0 || self.doorway.is_none() {
+            self.knock();
+        }
         if self.daemon.is_none()
             && self.is_limiting
             && self.own.is_none()
@@ -291,3 +294,156 @@ const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// And at the latest after this time.
 const LAST_WAIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Policy;
+    use std::fs;
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+
+    const FILE: &str = "sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us";
+    const GRANTED: &str = "{\"combined\":{\"refused\":[]}}\n";
+
+    struct Made {
+        folder: tempfile::TempDir,
+        said: Arc<Mutex<String>>,
+        config: Config,
+    }
+
+    impl Made {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join(FILE);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::create_dir_all(folder.path().join("run/roost")).unwrap();
+            fs::write(file, "0\n").unwrap();
+            let said = Arc::new(Mutex::new(String::new()));
+            let hears = Arc::clone(&said);
+            let config = Config {
+                active_idle: policy::active_idle::Mode::Halt,
+                root: Root::at(folder.path()),
+                control: folder.path().join("run/roost/roost.sock"),
+                log: Log::new(move |line| *hears.lock().unwrap() += &format!("{line}\n")),
+                ..Config::on_loopback(vec![CpuId(0)], Policy::AllAwake)
+            };
+            Self { folder, said, config }
+        }
+
+        fn open(&self, name: &str) -> Limits {
+            let mut limits =
+                Limits::open(&self.config, IdleActuator::PmQos, &"0".parse().unwrap(), name.to_owned())
+                    .unwrap();
+            limits.limit(CpuId(0), IdleLimit::ExitLatency(Duration::from_micros(2)));
+            limits.flush(linux::now());
+            limits
+        }
+
+        fn limit(&self) -> String {
+            fs::read_to_string(self.folder.path().join(FILE)).unwrap().trim().to_owned()
+        }
+
+        fn said(&self) -> String {
+            std::mem::take(&mut self.said.lock().unwrap())
+        }
+
+        /// Another may take the CPU.
+        fn is_free(&self) -> bool {
+            let cpus = "0".parse().unwrap();
+            IdleControl::open(&self.config.root, &cpus, IdleOptions::new("another")).is_ok()
+        }
+    }
+
+    /// The store's end, and the daemon's.
+    fn accepted(listener: &UnixListener) -> (UnixStream, String) {
+        let (stream, _) = listener.accept().unwrap();
+        let line = next_line(&stream);
+        (stream, line)
+    }
+
+    fn next_line(stream: &UnixStream) -> String {
+        let mut line = String::new();
+        // One line is sent at a time, so none is left in the buffer.
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    }
+
+    fn listen(socket: &Path) -> UnixListener {
+        let _ = fs::remove_file(socket);
+        UnixListener::bind(socket).unwrap()
+    }
+
+    #[test]
+    fn alone_it_limits_itself_and_gives_up_what_a_daemon_has_granted_until_that_ends() {
+        let made = Made::new();
+        let mut limits = made.open("roost serve");
+        assert_eq!((made.limit().as_str(), made.is_free()), ("2", false));
+        assert!(made.said().contains("limits the idle states of its CPUs itself"));
+
+        let listener = listen(&made.config.control);
+        limits.look_after(linux::now());
+        let (mut daemon, line) = accepted(&listener);
+        assert!(
+            line.contains("\"cpus\":\"0\"") && line.contains("2000") && line.contains("roost serve"),
+            "{line}"
+        );
+        assert_eq!(made.limit(), "2", "not granted yet");
+        daemon.write_all(GRANTED.as_bytes()).unwrap();
+        limits.look_after(linux::now());
+        assert_eq!((made.limit().as_str(), made.is_free()), ("0", true), "the daemon's to set");
+        assert!(limits.states().all(|(.., in_force)| in_force));
+        limits.limit(CpuId(0), IdleLimit::None);
+        limits.flush(linux::now());
+        assert!(next_line(&daemon).contains("\"none\""));
+
+        drop((daemon, listener));
+        limits.limit(CpuId(0), IdleLimit::ExitLatency(Duration::from_micros(3)));
+        limits.look_after(linux::now());
+        assert_eq!((made.limit().as_str(), made.is_free()), ("3", false), "{}", made.said());
+        drop(limits);
+        assert_eq!(made.limit(), "0");
+    }
+
+    #[test]
+    fn a_daemon_that_refuses_is_asked_once_and_the_limits_stay() {
+        let made = Made::new();
+        let listener = listen(&made.config.control);
+        let mut limits = made.open("roost serve");
+        let (mut daemon, _) = accepted(&listener);
+        daemon.write_all(b"{\"denied\":\"use sudo\"}\n").unwrap();
+        for _ in 0..3 {
+            limits.look_after(linux::now());
+        }
+        assert_eq!(made.limit(), "2");
+        assert!(made.said().contains("use sudo"));
+        listener.set_nonblocking(true).unwrap();
+        // Its own lock and journal ring: it looks which daemon listens, and asks nothing.
+        while let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            assert_eq!(next_line(&stream), "");
+        }
+        limits.look_after(linux::now());
+        assert!(listener.accept().is_err(), "nothing rang");
+        drop(limits);
+        assert_eq!(made.limit(), "0");
+    }
+
+    #[test]
+    fn cpus_of_another_store_are_asked_for_again_and_a_bench_is_named() {
+        let made = Made::new();
+        let first = made.open("first");
+        let mut second = made.open("second");
+        assert!(made.said().contains("first (process") && made.limit() == "2");
+        drop(first);
+        second.look_after(second.due().unwrap_or(linux::now()));
+        assert_eq!((made.limit().as_str(), made.is_free()), ("2", false), "{}", made.said());
+        drop(second);
+        let cpus: CpuList = "0".parse().unwrap();
+        let _bench = IdleControl::open(&made.config.root, &cpus, IdleOptions::new("roost bench")).unwrap();
+        let refused = Limits::open(&made.config, IdleActuator::PmQos, &cpus, "third".to_owned());
+        assert!(refused.err().unwrap().to_string().contains("roost bench"));
+    }
+}
