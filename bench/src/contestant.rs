@@ -15,20 +15,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
-/// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Who {
-    /// memcached.
     Peer,
-    /// Ours, all workers awake.
     AllAwake,
-    /// Ours with the scheduler.
     Peafowl,
 }
 
 impl Who {
-    /// As tables name it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Peer => "peer",
@@ -40,9 +35,7 @@ impl Who {
 
 /// What is needed to start any of them.
 pub struct Stable {
-    /// The peer's binary.
     pub peer: PathBuf,
-    /// Our binary.
     pub ours: PathBuf,
     /// CPUs that servers run on, one worker or thread for each.
     pub cpus: CpuList,
@@ -85,7 +78,8 @@ impl Stable {
 
     fn peer_command(&self, port_file: &Path) -> Command {
         let mut command = Command::new(&self.peer);
-        // Port -1 lets the system choose; memcached then writes its choice into the file named by the environment.
+        // Port -1 lets the system choose; memcached then writes its choice into the file named by
+        // the environment.
         command.args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-c", "20000"]);
         command.args(["-t", &self.cpus.0.len().to_string(), "-m", &self.memory_mib.to_string()]);
         command.env("MEMCACHED_PORT_FILENAME", port_file);
@@ -95,7 +89,8 @@ impl Stable {
         command
     }
 
-    /// Idle limits are the bench's business, the same for every contestant, so the store leaves them alone.
+    /// Idle limits are the bench's business, the same for every contestant, so the store leaves
+    /// them alone.
     fn our_command(&self, policy: &str) -> Command {
         let mut command = Command::new(&self.ours);
         command.args([
@@ -120,7 +115,6 @@ impl Stable {
 }
 
 impl Contestant {
-    /// Where it listens.
     pub fn target(&self) -> Target {
         self.target.clone()
     }
@@ -138,7 +132,6 @@ impl Contestant {
         cpu_time(self.process.id())
     }
 
-    /// Its process.
     pub fn process(&self) -> u32 {
         self.process.id()
     }

@@ -1,11 +1,11 @@
 //! `roost-bench fairness`: what one client's large answers cost the others.
 //!
-//! A worker that copies 200 values for one client answers no other client meanwhile, unless it gives
-//! turns by bytes. Each pair starts our store and memcached in turn, with the same values, the same
-//! clients that get all of them over and over, and the same probes, which ask for nothing (`mn`)
-//! every 2 ms. Probes are connected before the clients, twice as many as there are workers, so that
-//! each worker has some. A probe's latency counts from when it was to be sent, so that one long
-//! wait is not one sample.
+//! A worker that copies 200 values for one client answers no other client meanwhile, unless it
+//! gives turns by bytes. Each pair starts our store and memcached in turn, with the same values,
+//! the same clients that get all of them over and over, and the same probes, which ask for nothing
+//! (`mn`) every 2 ms. Probes are connected before the clients, twice as many as there are workers,
+//! so that each worker has some. A probe's latency counts from when it was to be sent, so that one
+//! long wait is not one sample.
 //!
 //! Moves are off with `--policy all-awake` and on with the scheduler.
 

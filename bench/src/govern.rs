@@ -1,16 +1,20 @@
-//! `roost-bench govern`: a real memcached under our load, awake on all its cores and governed, side by side.
+//! `roost-bench govern`: a real memcached under our load, awake on all its cores and governed, side
+//! by side.
 //!
-//! CARB's experiments on this machine (its Figures 4 and 5 at fixed rates, 6 to 8 along its 90 minutes of slow and fast load,
-//! which can be played faster). In each round every treatment gets a fresh server and the same requests; which comes first turns
-//! from round to round. The generator runs on the first core, which is never parked, at real-time priority where it may: the server shares
-//! that core with it.
+//! CARB's experiments on this machine (its Figures 4 and 5 at fixed rates, 6 to 8 along its 90
+//! minutes of slow and fast load, which can be played faster). In each round every treatment gets a
+//! fresh server and the same requests; which comes first turns from round to round. The generator
+//! runs on the first core, which is never parked, at real-time priority where it may: the server
+//! shares that core with it.
 //!
-//! - *awake*: all cores, idle states as they are. It is watched by the same telemetry, and touched by nothing.
-//! - *polling*: all cores, idle states forbidden: CARB's "c-states disabled". Left out where the kernel has no idle states.
+//! - *awake*: all cores, idle states as they are. It is watched by the same telemetry, and touched
+//!   by nothing.
+//! - *polling*: all cores, idle states forbidden: CARB's "c-states disabled". Left out where the
+//!   kernel has no idle states.
 //! - *carb-paper*, *carb*, *goal*: governed.
 //!
-//! An *own fault* is an epoch that misses the goal with fewer cores than there are while the awake run of the same round kept it
-//! in that epoch; what counts is the longest row of them.
+//! An *own fault* is an epoch that misses the goal with fewer cores than there are while the awake
+//! run of the same round kept it in that epoch; what counts is the longest row of them.
 
 use super::contestant::{Contestant, Stable, Who};
 use crate::exit::{Exit, usage};
@@ -476,7 +480,8 @@ mod tests {
         let epochs = [(2, 900), (2, 900), (2, 900), (4, 900), (2, 900), (2, 0)];
         let mut runs = [run(Treatment::Goal, &epochs), awake];
         judge(&mut runs, "500us@p99".parse().unwrap());
-        // The third is missed by both, in the fourth all are awake, in the sixth nothing was measured.
+        // The third is missed by both, in the fourth all are awake, in the sixth nothing was
+        // measured.
         assert_eq!((runs[0].own_faults, runs[1].own_faults), (2, 0));
         let text = table(&runs, "500us@p99".parse().unwrap(), true);
         assert!(text.contains("polling is left out") && text.contains("goal"), "{text}");

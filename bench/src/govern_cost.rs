@@ -1,13 +1,16 @@
 //! `roost-bench govern-cost`: what governing a large machine costs.
 //!
-//! A server with 128 CPUs is made up: its files lie in memory, and this process advances their counts once an epoch, as a kernel
-//! would. The daemon is the real one, a child with that folder as its machine: it reads every CPU, runs the loop on premature
-//! sleeps, and sets idle limits; a tenth of the CPUs changes its limit each epoch. Beside it stands a real memcached under load,
-//! whose requests the daemon counts by its programs in the kernel. It records, and is scraped once an epoch.
+//! A server with 128 CPUs is made up: its files lie in memory, and this process advances their
+//! counts once an epoch, as a kernel would. The daemon is the real one, a child with that folder as
+//! its machine: it reads every CPU, runs the loop on premature sleeps, and sets idle limits; a
+//! tenth of the CPUs changes its limit each epoch. Beside it stands a real memcached under load,
+//! whose requests the daemon counts by its programs in the kernel. It records, and is scraped once
+//! an epoch.
 //!
-//! Counted are the CPU time of all threads of the daemon, the time of its programs in the kernel (`kernel.bpf_stats_enabled`,
-//! put back in the end), and the most memory that it ever had. A file in memory is read somewhat faster than one of sysfs, whose
-//! text the kernel makes at each reading: the table says so.
+//! Counted are the CPU time of all threads of the daemon, the time of its programs in the kernel
+//! (`kernel.bpf_stats_enabled`, put back in the end), and the most memory that it ever had. A file
+//! in memory is read somewhat faster than one of sysfs, whose text the kernel makes at each
+//! reading: the table says so.
 
 use super::contestant::{Stable, Who, cpu_time};
 use super::programs::{Statistics, program_time};
@@ -271,8 +274,8 @@ impl Drop for Daemon {
 
 /// Names, exit latencies and target residencies of Skylake-SP, in us.
 const STATES: [(&str, u64, u64); 4] = [("POLL", 0, 0), ("C1", 2, 2), ("C1E", 10, 20), ("C6", 133, 600)];
-/// A CPU's sleeps are premature in one epoch of so many: its limit goes down then, and up again after some good ones. Two
-/// changes in twenty epochs are a tenth of the CPUs in each.
+/// A CPU's sleeps are premature in one epoch of so many: its limit goes down then, and up again
+/// after some good ones. Two changes in twenty epochs are a tenth of the CPUs in each.
 const PERIOD: u64 = 20;
 /// Sleeps of each state in an epoch.
 const SLEEPS: u64 = 1000;

@@ -139,7 +139,8 @@ fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
     })
 }
 
-/// True if this user's generators may send at real-time priority: most of our machines have so few CPUs that generator and server share them.
+/// True if this user's generators may send at real-time priority: most of our machines have so few
+/// CPUs that generator and server share them.
 fn may_be_realtime() -> bool {
     // By a thread of its own, which takes the priority with it.
     std::thread::spawn(|| linux::schedule_fifo().is_ok()).join().unwrap_or(false)

@@ -1,13 +1,16 @@
-//! `roost-bench observe`: what watching costs, by switching it on and off under a load that does not stop.
+//! `roost-bench observe`: what watching costs, by switching it on and off under a load that does
+//! not stop.
 //!
-//! One server and one generator run the whole time; only the watching changes, block by block, on and off in turns whose
-//! order alternates. What of it cannot be told from noise in a pair of blocks shows over many: the ratio of each pair's
-//! costs is taken, and the interval of their mean comes from drawing whole pairs anew (a block-paired bootstrap).
+//! One server and one generator run the whole time; only the watching changes, block by block, on
+//! and off in turns whose order alternates. What of it cannot be told from noise in a pair of
+//! blocks shows over many: the ratio of each pair's costs is taken, and the interval of their mean
+//! comes from drawing whole pairs anew (a block-paired bootstrap).
 //!
-//! - *requests*, *sleeps*: the server's CPU time per request, memcached with 32 connections in a closed loop.
-//! - *ping-pong*: two threads on two CPUs hand a byte to and fro through pipes: both CPUs go idle and wake in each round,
-//!   four events, which is the most that watching sleeps can cost. Time per round.
-//!   Twice: as `roost observe` does it, and without what ended the sleeps.
+//! - *requests*, *sleeps*: the server's CPU time per request, memcached with 32 connections in a
+//!   closed loop.
+//! - *ping-pong*: two threads on two CPUs hand a byte to and fro through pipes: both CPUs go idle
+//!   and wake in each round, four events, which is the most that watching sleeps can cost. Time per
+//!   round. Twice: as `roost observe` does it, and without what ended the sleeps.
 //! - *reading*: the watcher's own CPU time at one reading a second, while those events come.
 //!
 //! A block's first part is left out, in which programs are loaded or unloaded.
@@ -237,7 +240,8 @@ fn with_server(
         connections: CONNECTIONS,
         threads: 1,
         cpus: Some(only(load)),
-        // Half as long again as the blocks take, for a machine that stalls; the last block ends the run.
+        // Half as long again as the blocks take, for a machine that stalls; the last block ends the
+        // run.
         length: SETTLE * u64::from(3 * args.blocks * intervals_per_block(args)),
         warmup: Duration::ZERO,
         interval: SETTLE,
@@ -429,7 +433,8 @@ fn reading() -> Result<Reading> {
     let start = used();
     let mut after = before;
     for reading in 1..=READINGS {
-        // The reading of a second, ten times a second: a tenth of the time to wait for the same figure.
+        // The reading of a second, ten times a second: a tenth of the time to wait for the same
+        // figure.
         std::thread::sleep(std::time::Duration::from_millis(100));
         if reading == READINGS {
             after = events(&watch.read(linux::now()));

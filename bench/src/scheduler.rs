@@ -1,15 +1,18 @@
-//! `roost-bench scheduler`: what moving connections costs, how fast a burst is met, how soon a quiet store is packed.
+//! `roost-bench scheduler`: what moving connections costs, how fast a burst is met, how soon a
+//! quiet store is packed.
 //!
 //! All run the store in this process, on real sockets and with a real generator, and read the
 //! store's own stamps.
 //!
-//! - *transfer*: connections are ordered back and forth between two workers. Counted from leaving one epoll set to the
-//!   first read by the other; where the other worker slept, apart, beside what a bare wake-up costs here.
-//! - *burst*: the paper's figure 7 scaled to this machine: a peak to learn from, a fall to 5 %, then 65 % at once, again
-//!   and again. Counted from the first guest sent home until every worker that got one back has answered; and from the
-//!   instant at which the burst's first request was due, which includes seeing the burst.
-//! - *pack*: eight workers, 64 connections, 5 % of the learned peak: how long after the last block expired one worker
-//!   serves all.
+//! - *transfer*: connections are ordered back and forth between two workers. Counted from leaving
+//!   one epoll set to the first read by the other; where the other worker slept, apart, beside what
+//!   a bare wake-up costs here.
+//! - *burst*: the paper's figure 7 scaled to this machine: a peak to learn from, a fall to 5 %,
+//!   then 65 % at once, again and again. Counted from the first guest sent home until every worker
+//!   that got one back has answered; and from the instant at which the burst's first request was
+//!   due, which includes seeing the burst.
+//! - *pack*: eight workers, 64 connections, 5 % of the learned peak: how long after the last block
+//!   expired one worker serves all.
 //! - *prehistory*: stores that have seen different loads get the same one: a light one, and all
 //!   that comes. Counted are those that serve it with as many workers as a store which has seen
 //!   nothing, and how long a worker was busy for over 90 % of the time beside one that slept.
@@ -55,7 +58,8 @@ pub struct Args {
     /// Bursts
     #[arg(long, value_name = "N", default_value_t = 30)]
     bursts: u32,
-    /// Requests per second at the peak [default: 60k for each CPU of the store, and 20k for packing]
+    /// Requests per second at the peak
+    /// [default: 60k for each CPU of the store, and 20k for packing]
     #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]
     peak: Option<Rate>,
     /// Append the result as a line of JSON to scheduler.jsonl in this folder
@@ -121,7 +125,8 @@ struct PrehistoryResult {
 #[derive(Debug, Serialize)]
 struct StoreResult {
     prehistory: &'static str,
-    /// Workers that were active for most of the time under the light load, and under all that comes.
+    /// Workers that were active for most of the time under the light load, and under all that
+    /// comes.
     workers: [usize; 2],
     /// The longest time for which a worker was busy for over 90 % beside one that slept.
     alone_ns: Duration,
@@ -243,7 +248,8 @@ fn transfers(allowed: &[CpuId], args: &Args) -> Result<TransferResult> {
     })
 }
 
-/// What it takes to wake a thread that sleeps on another CPU through an eventfd: median and 99th percentile.
+/// What it takes to wake a thread that sleeps on another CPU through an eventfd: median and 99th
+/// percentile.
 fn bare_wakes(from: CpuId, to: CpuId) -> Result<(Duration, Duration)> {
     const WAKES: u64 = 2_000;
     let bell = eventfd(0, EventfdFlags::CLOEXEC).context("an eventfd")?;
@@ -289,7 +295,8 @@ fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
     let peak = args.peak.unwrap_or(Rate::per_second(60e3 * store_cpus.len() as f64));
     let server = started(config(workers, Policy::Peafowl(Params::live())))?;
 
-    // The peak runs first, on connections that stay: the profile repeats, so the run is as long as one period.
+    // The peak runs first, on connections that stay: the profile repeats, so the run is as long as
+    // one period.
     let learn = Duration::from_secs(5);
     let level = |length, share: f64| Segment { length, from: peak.scale(share), to: peak.scale(share) };
     let mut segments = vec![level(learn, 1.0)];
@@ -318,8 +325,8 @@ fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
         (0..args.bursts).map(|n| began + learn + QUIET + (QUIET + BURST) * u64::from(n)).collect();
     let mut result = BurstResult { bursts: 0, serving_ns: Vec::new(), since_due_ns: Vec::new() };
     for (&start, &took) in moved.scale_ups_began.iter().zip(&moved.scale_ups) {
-        // The observer hears of an interval after its end, so the due time is uncertain by that delay; bursts that
-        // began outside of any are not counted.
+        // The observer hears of an interval after its end, so the due time is uncertain by that
+        // delay; bursts that began outside of any are not counted.
         let Some(&due) = due.iter().rfind(|&&due| start + Duration::from_millis(5) >= due) else {
             continue;
         };

@@ -1,8 +1,9 @@
 //! `roost-bench serve`: our store beside memcached.
 //!
-//! Each round starts every contestant afresh, in an order that turns from round to round, on the same CPUs with
-//! the same idle limits and the same requests from the same generator, and takes the same figures of each. The
-//! servers' CPU time per request is the figure to trust: throughput is often the generator's.
+//! Each round starts every contestant afresh, in an order that turns from round to round, on the
+//! same CPUs with the same idle limits and the same requests from the same generator, and takes the
+//! same figures of each. The servers' CPU time per request is the figure to trust: throughput is
+//! often the generator's.
 
 use super::contestant::{Contestant, Stable, Who, version_of};
 use super::verdict::{Figure, Record, Summary};
@@ -113,7 +114,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         notes: Vec::new(),
     };
     let rounds = if args.quick { 1 } else { args.rounds };
-    // Before anything is measured: another process may hold the CPUs, and a limit without effect is left out.
+    // Before anything is measured: another process may hold the CPUs, and a limit without effect is
+    // left out.
     let mut idles = Vec::new();
     for idle in &args.idle {
         if bench.limit(*idle)?.is_some() {
@@ -162,8 +164,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// The rate of the open loop, the same for all: half of what the peer reaches, or less if the generator
-    /// cannot send that on time.
+    /// The rate of the open loop, the same for all: half of what the peer reaches, or less if the
+    /// generator cannot send that on time.
     fn open_rate(&mut self) -> Result<Rate> {
         let peer = self.stable.start(Who::Peer)?;
         let fill = loadgen::fill(&self.plan(&peer, Pace::Closed { depth: 1 }, self.lengths.warm))?;
@@ -214,7 +216,8 @@ impl Bench {
             let outcome = self.load(&contestant, open(open_rate)?, self.lengths.open)?;
             let p99_us = outcome.latency.p99.as_secs_f64() * 1e6;
             self.record.add(round, idle, who, Figure::TailOpen, p99_us, outcome.valid)?;
-            // Nobody is connected any more; what is left of the last connections' end is not idling.
+            // Nobody is connected any more; what is left of the last connections' end is not
+            // idling.
             std::thread::sleep(SETTLE);
             let sleeps = contestant.sleeps()?;
             std::thread::sleep(self.lengths.idle.into());
@@ -248,7 +251,8 @@ impl Bench {
         self.record.add(0, Idle::Stock, who, Figure::BytesPerItem, slope, true)
     }
 
-    /// Puts the servers' CPUs under a limit while the returned guard lives; none where it would change nothing.
+    /// Puts the servers' CPUs under a limit while the returned guard lives; none where it would
+    /// change nothing.
     fn limit(&mut self, idle: Idle) -> Result<Option<Option<IdleControl>>> {
         if idle == Idle::Stock {
             return Ok(Some(None));
@@ -279,7 +283,8 @@ impl Bench {
             threads: self.load_cpus.0.len() as u16,
             cpus: Some(self.load_cpus.clone()),
             length,
-            // Warming is a run of its own, so that the server's CPU time covers exactly the requests counted.
+            // Warming is a run of its own, so that the server's CPU time covers exactly the
+            // requests counted.
             warmup: Duration::ZERO,
             asks: Items::of(Workload { keys: KEYS, gets: Ratio::new(0.9), ..Workload::default() }),
             ..Plan::new(contestant.target(), pace)

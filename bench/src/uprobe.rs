@@ -1,8 +1,9 @@
 //! `roost-bench uprobe`: what a call costs that is watched by uprobes (`observe::functions`).
 //!
-//! This program runs itself again as a child that calls one small function many times and says how long that took. Blocks with
-//! and without probes come in pairs, the order drawn from a seed, so that a pair differs by the probes alone; the figure is the difference
-//! of a pair, by call. An enter and an exit are two traps, each with a program of ours behind it.
+//! This program runs itself again as a child that calls one small function many times and says how
+//! long that took. Blocks with and without probes come in pairs, the order drawn from a seed, so
+//! that a pair differs by the probes alone; the figure is the difference of a pair, by call. An
+//! enter and an exit are two traps, each with a program of ours behind it.
 
 use crate::exit::{Exit, coded};
 use crate::machine_facts::this_machine;

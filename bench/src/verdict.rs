@@ -12,13 +12,11 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
     /// Server CPU time per request with one request under way per connection, microseconds.
     CpuDepth1,
-    /// The same with sixteen.
     CpuDepth16,
     /// Requests per second, depth 1.
     RateDepth1,
@@ -32,7 +30,6 @@ pub enum Figure {
     IdleWakeups,
 }
 
-/// What ours must reach.
 enum Bar {
     /// This share of the peer's, at the most.
     Share(f64),
@@ -80,7 +77,6 @@ impl Figure {
     }
 }
 
-/// One measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Measurement {
     round: u32,
@@ -120,7 +116,6 @@ impl Record {
         Ok(())
     }
 
-    /// What was measured so far.
     pub fn figures(&self) -> &[Measurement] {
         &self.measurements
     }
@@ -183,7 +178,6 @@ struct Row {
     met: Option<bool>,
 }
 
-/// The whole comparison.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     /// Under which conditions it was measured.
@@ -192,7 +186,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums the measurements up.
     pub fn of(measurements: &[Measurement]) -> Self {
         let spread = |idle, who, figure| {
             let all: Vec<&Measurement> = measurements

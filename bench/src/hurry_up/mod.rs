@@ -1,8 +1,10 @@
-//! `roost-bench hurry-up`: what `roost govern hurry-up` costs, and how soon a request that entered has its clock.
+//! `roost-bench hurry-up`: what `roost govern hurry-up` costs, and how soon a request that entered
+//! has its clock.
 //!
-//! The governor is the real one, a child at real-time priority; the service is a child as well, whose threads write slots as any server
-//! does. The clocks are files in memory, one for each CPU of this machine, for it may have none: so the delay is that of everything but the
-//! hardware's own, and the table says so. What a real kernel does with the writes is `lab/run hurry-up`.
+//! The governor is the real one, a child at real-time priority; the service is a child as well,
+//! whose threads write slots as any server does. The clocks are files in memory, one for each CPU
+//! of this machine, for it may have none: so the delay is that of everything but the hardware's
+//! own, and the table says so. What a real kernel does with the writes is `lab/run hurry-up`.
 //!
 //! | part | the service | what is counted |
 //! |---|---|---|
@@ -99,7 +101,8 @@ const CPU_BAR: f64 = 3.0;
 const DELAY_BAR: f64 = 1_000.0;
 /// After a start, before it is measured: what was learned at first is settled.
 const SETTLING: std::time::Duration = std::time::Duration::from_millis(1_500);
-/// In this time the governor has been disturbed by who else runs here as often as it lets itself be while nobody is inside.
+/// In this time the governor has been disturbed by who else runs here as often as it lets itself be
+/// while nobody is inside.
 const REST: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Does it.
@@ -174,7 +177,8 @@ fn cost(args: &Args, cpus: &CpuList, manner: Manner) -> Result<Cost> {
 }
 
 fn enters(args: &Args, cpus: &CpuList) -> Result<Delay> {
-    // Every call is heavy at once, so that each enter raises a clock, however busy its CPU was before.
+    // Every call is heavy at once, so that each enter raises a clock, however busy its CPU was
+    // before.
     let mut pair = Pair::start(args, cpus, Manner::Enters, &["--threshold", "0ms"])?;
     sleep(args.enters.into());
     let last = pair.end()?;

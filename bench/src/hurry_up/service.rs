@@ -1,6 +1,8 @@
-//! The service that is governed: threads that are in and out of a hot function as they are told, and write slots as any server does.
+//! The service that is governed: threads that are in and out of a hot function as they are told,
+//! and write slots as any server does.
 //!
-//! What it does ends with its standard input, so that no load is left behind if the bench is killed.
+//! What it does ends with its standard input, so that no load is left behind if the bench is
+//! killed.
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
@@ -20,7 +22,8 @@ pub enum Manner {
     Held,
     /// Each is inside all the time, in calls of 5 ms that follow each other, and computes.
     Calls,
-    /// All but one compute outside; that one waits for 10 ms, enters, computes for 3 ms and leaves, again and again.
+    /// All but one compute outside; that one waits for 10 ms, enters, computes for 3 ms and leaves,
+    /// again and again.
     Enters,
 }
 

@@ -4,7 +4,6 @@ use super::{Block, CHAIN_BAR, IDLE_BAR, NOISE, RESPONSE_BAR, Results};
 use crate::table::Table;
 use serde::Serialize;
 
-/// One load, compared.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Compared {
     pub(super) load_percent: u8,

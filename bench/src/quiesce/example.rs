@@ -171,16 +171,13 @@ pub(super) struct Meters {
     energy: EnergyMeter,
 }
 
-/// Since each began.
 struct Metered {
     idle: AllIdle,
-    /// Of all CPUs together.
     busy: Option<Duration>,
     joules: Option<f64>,
 }
 
 impl Meters {
-    /// Of these CPUs.
     pub(super) fn open(cpus: &CpuList) -> Result<Self, BpfError> {
         let (root, now) = (Root::system(), linux::now());
         Ok(Self {
@@ -291,7 +288,6 @@ impl Drop for Quiescer {
     }
 }
 
-/// A program of the example.
 fn part(words: &[&str]) -> Result<Child> {
     Command::new(crate::product::own()?)
         .args(["quiesce-part"])

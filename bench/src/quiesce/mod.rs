@@ -7,13 +7,15 @@
 //!   updater: bursts of 1 to 5 ms, 30 % of one CPU                    background, in a cgroup of its own
 //! ```
 //!
-//! Blocks with `roost quiesce` running and without it take turns, the order turned about from round to round. Of each block: how long each
-//! fetch took, from asking to the end of what is computed; how much of the time all CPUs were idle at once, by the scheduler's switches; the
-//! updater's CPU time, which is its work; the CPU time of `roost quiesce` itself, and that of everybody else: a block in which others
-//! used more than a tenth of a CPU is measured again, once. The connection is over loopback, where the other end is
-//! on this machine: such a wait is believed only after eight that no background thread ended, and
-//! then it is tried out whether freezing pays, so each block begins when that is settled, by the
-//! status of `roost quiesce`; what responses took until then is kept apart.
+//! Blocks with `roost quiesce` running and without it take turns, the order turned about from round
+//! to round. Of each block: how long each fetch took, from asking to the end of what is computed;
+//! how much of the time all CPUs were idle at once, by the scheduler's switches; the updater's CPU
+//! time, which is its work; the CPU time of `roost quiesce` itself, and that of everybody else: a
+//! block in which others used more than a tenth of a CPU is measured again, once. The connection is
+//! over loopback, where the other end is on this machine: such a wait is believed only after eight
+//! that no background thread ended, and then it is tried out whether freezing pays, so each block
+//! begins when that is settled, by the status of `roost quiesce`; what responses took until then is
+//! kept apart.
 //!
 //! With `--chain` the server asks the updater before it answers, for 3 ms of its CPU, over a Unix
 //! socket:
@@ -112,7 +114,8 @@ struct Block {
     updater_share: f64,
     /// Of one CPU, by `roost quiesce`.
     own_share: f64,
-    /// By the account of `roost quiesce`: share of the time in which the updater stood still, freezes, what freezing and thawing take.
+    /// By the account of `roost quiesce`: share of the time in which the updater stood still,
+    /// freezes, what freezing and thawing take.
     frozen_share: f64,
     freezes: u64,
     cost_us: f64,

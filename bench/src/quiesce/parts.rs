@@ -2,8 +2,8 @@
 //! it and computes, an updater; and, for the chain, what the server asks of the updater before it
 //! answers.
 //!
-//! Each ends with the bench, whichever way that ends ([`linux::EndsWithParent`]). Nobody waits for a pipe to close, which would be a wait for
-//! something else than the network.
+//! Each ends with the bench, whichever way that ends ([`linux::EndsWithParent`]). Nobody waits for
+//! a pipe to close, which would be a wait for something else than the network.
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
@@ -35,7 +35,8 @@ enum Part {
         #[arg(long)]
         asks: Option<String>,
     },
-    /// Fetch and compute, again and again; when each began and ended is told, in nanoseconds of the monotonic clock
+    /// Fetch and compute, again and again; when each began and ended is told, in nanoseconds of the
+    /// monotonic clock
     Client {
         /// The server's
         #[arg(long)]

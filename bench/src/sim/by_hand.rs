@@ -1,12 +1,13 @@
 //! The fast reference: the queue written out by hand.
 //!
-//! M/M/k with idle states, as somebody who knows the trade writes it in an afternoon: a binary heap of events, an array
-//! of cores, a bit mask of the idle ones, the same random numbers and the same histogram as the simulator has. An idle
-//! core goes down the ladder of its states by timers, each after the target residency of the next; a timer whose core
-//! has been woken meanwhile is left in the heap and ignored when it comes up. Energy is time by mode times power.
+//! M/M/k with idle states, as somebody who knows the trade writes it in an afternoon: a binary heap
+//! of events, an array of cores, a bit mask of the idle ones, the same random numbers and the same
+//! histogram as the simulator has. An idle core goes down the ladder of its states by timers, each
+//! after the target residency of the next; a timer whose core has been woken meanwhile is left in
+//! the heap and ignored when it comes up. Energy is time by mode times power.
 //!
-//! It can do this and nothing else: no policies, no clocks, no intervals, no interrupts. A simulator that can do all
-//! that is allowed to be a fifth slower.
+//! It can do this and nothing else: no policies, no clocks, no intervals, no interrupts. A
+//! simulator that can do all that is allowed to be a fifth slower.
 
 use hdrhistogram::Histogram;
 use machine::Platform;
@@ -14,13 +15,10 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use workload::Random;
 
-/// What a run has shown.
 pub struct Outcome {
     /// Mean response time, in ns.
     pub mean_ns: f64,
-    /// 99th percentile.
     pub p99_ns: f64,
-    /// Mean power of all cores.
     pub watts: f64,
 }
 
@@ -33,9 +31,7 @@ struct State {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// A request is done.
     Done,
-    /// A core is awake.
     Awake,
     /// An idle core goes one state deeper, if it still sleeps the same sleep.
     Deeper,

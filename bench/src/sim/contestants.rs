@@ -21,7 +21,6 @@ utilisation = 0.8
 
 /// The mean service time of it.
 pub const SERVICE_NS: f64 = 10_000.0;
-/// And its load.
 pub const LOAD: f64 = 0.8;
 
 /// How fast a contestant has to be.
@@ -37,18 +36,15 @@ const IDLE: Bars = Bars { simpy: 60.0, by_hand: Some(0.8) };
 const RUBIK: Bars = Bars { simpy: 30.0, by_hand: None };
 const PACKING: Bars = Bars { simpy: 15.0, by_hand: None };
 
-/// One that is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contestant {
     /// Its policies, as a scenario names them.
     pub policies: &'static str,
-    /// Which queues it needs.
     pub queues: Queues,
     /// How fast it has to be.
     pub bars: Bars,
 }
 
-/// Where requests wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Queues {
     /// In one queue for all cores.
@@ -59,7 +55,6 @@ pub enum Queues {
     Connections,
 }
 
-/// All of them.
 pub const CONTESTANTS: [Contestant; 12] = [
     Contestant { policies: "poll", queues: Queues::Shared, bars: IDLE },
     Contestant { policies: "shallow", queues: Queues::Shared, bars: IDLE },
@@ -77,7 +72,6 @@ pub const CONTESTANTS: [Contestant; 12] = [
 ];
 
 impl Contestant {
-    /// As the table calls it.
     pub fn name(&self) -> String {
         match self.queues {
             Queues::Shared => self.policies.to_owned(),
@@ -128,7 +122,6 @@ impl Contestant {
     }
 }
 
-/// The machine of the scenario.
 pub fn platform() -> Result<Platform> {
     let document = Document::parse("bench.toml".as_ref(), SCENARIO, &Estimates::default())?;
     document.platform(&document.scenario()?).context("the scenario of the benchmark")

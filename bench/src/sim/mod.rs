@@ -9,9 +9,10 @@
 //!   coverage.rs      how often the simulator's intervals are right: `roost-bench sim-coverage`
 //! ```
 //!
-//! One thread on one CPU. Each round measures the references and then everybody, in an order that turns from round to
-//! round. Speed is requests per second of *CPU time*: on a machine with other work the wall clock measures the kernel's
-//! scheduler. Histogram, time series and energy are on for all of ours.
+//! One thread on one CPU. Each round measures the references and then everybody, in an order that
+//! turns from round to round. Speed is requests per second of *CPU time*: on a machine with other
+//! work the wall clock measures the kernel's scheduler. Histogram, time series and energy are on
+//! for all of ours.
 
 mod by_hand;
 mod contestants;
@@ -35,7 +36,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 use verdict::{BY_HAND, Measurement, SIMPY, Summary};
 
-/// The simulator's speed beside SimPy and a loop written by hand: every idle policy, Rubik, CARB, Peafowl
+/// The simulator's speed beside SimPy and a loop written by hand: every idle policy, Rubik, CARB,
+/// Peafowl
 ///
 /// Exit code 5: a bar was missed. 6: the machine was too restless to tell.
 #[derive(clap::Args, Debug)]

@@ -1,8 +1,9 @@
-//! Fast is easy for who computes something else: all contestants against the queue that they all simulate.
+//! Fast is easy for who computes something else: all contestants against the queue that they all
+//! simulate.
 //!
-//! On a machine that wakes in no time every idle policy leaves the queue as it is: M/M/10, or ten times M/M/1 where
-//! requests are spread at random. Its mean and p99 are known. A contestant's mean over some seeds has to be within four
-//! of its own standard errors of that.
+//! On a machine that wakes in no time every idle policy leaves the queue as it is: M/M/10, or ten
+//! times M/M/1 where requests are spread at random. Its mean and p99 are known. A contestant's mean
+//! over some seeds has to be within four of its own standard errors of that.
 
 use super::by_hand;
 use super::contestants::{CONTESTANTS, LOAD, SERVICE_NS, platform};
@@ -16,18 +17,14 @@ use sim::exact::ResponseTime;
 use sim::statistics::{Quantile, Quantity};
 use std::fmt;
 
-/// One figure of one contestant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Check {
-    /// Who.
     pub who: String,
-    /// Which figure.
     pub figure: &'static str,
     /// Its mean over the seeds, in mean service times.
     pub found: f64,
     /// The standard error of that.
     pub error: f64,
-    /// What it should be.
     pub exact: f64,
 }
 
@@ -40,7 +37,6 @@ impl Check {
         Self { who: who.to_owned(), figure, found: mean, error, exact }
     }
 
-    /// Chance explains the difference.
     pub fn holds(&self) -> bool {
         (self.found - self.exact).abs() <= 4.0 * self.error
     }

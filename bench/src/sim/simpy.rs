@@ -1,7 +1,8 @@
 //! The slow reference: a SimPy program, in an environment of its own.
 //!
-//! The first use makes a virtual environment in the user's cache and installs the pinned SimPy into it. Where that is not
-//! possible (no Python, no network) the bars against SimPy are not judged, and the table says why.
+//! The first use makes a virtual environment in the user's cache and installs the pinned SimPy into
+//! it. Where that is not possible (no Python, no network) the bars against SimPy are not judged,
+//! and the table says why.
 
 use crate::run_folder;
 use anyhow::{Context as _, Result, bail};
@@ -14,29 +15,25 @@ use std::process::{Command, Stdio};
 const PROGRAM: &str = include_str!("../../../benches/references/mmk.py");
 const REQUIREMENTS: &str = include_str!("../../../benches/references/requirements.txt");
 
-/// What the program prints.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Outcome {
-    /// Requests served.
     pub requests: u64,
-    /// CPU time of the simulation.
     pub cpu_s: f64,
     /// The same by the clock on the wall.
     pub wall_s: f64,
     /// Mean response time, in mean service times.
     pub mean: f64,
-    /// SimPy's.
     pub version: String,
 }
 
-/// An interpreter that has SimPy.
 pub struct SimPy {
     python: PathBuf,
     version: String,
 }
 
 impl SimPy {
-    /// With this interpreter, or one in an environment that is made if need be. The error says why there is none.
+    /// With this interpreter, or one in an environment that is made if need be. The error says why
+    /// there is none.
     pub fn find(python: Option<&Path>) -> Result<Self> {
         let python = match python {
             Some(python) => python.to_owned(),
@@ -48,12 +45,10 @@ impl SimPy {
         Ok(Self { version, ..simpy })
     }
 
-    /// Its version.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// One run.
     pub fn run(&self, requests: u64, seed: u64) -> Result<Outcome> {
         let python = self.python.display();
         let output = Command::new(&self.python)
@@ -69,7 +64,6 @@ impl SimPy {
     }
 }
 
-/// The environment's interpreter.
 fn environment() -> Result<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)

@@ -1,8 +1,9 @@
 //! From rounds to verdicts.
 //!
-//! Each round measures everybody once, so a contestant is compared with the references of its own round: of what a busy
-//! machine does to all of them, the quotient knows little. A bar is met or missed when the quartiles of the quotients
-//! lie on one side of it; else the machine was too restless to tell.
+//! Each round measures everybody once, so a contestant is compared with the references of its own
+//! round: of what a busy machine does to all of them, the quotient knows little. A bar is met or
+//! missed when the quartiles of the quotients lie on one side of it; else the machine was too
+//! restless to tell.
 
 use super::sanity::Check;
 use crate::exit::Exit;
@@ -10,16 +11,11 @@ use serde::Serialize;
 use std::fmt;
 use std::process::ExitCode;
 
-/// One contestant in one round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measurement {
-    /// Which round.
     pub round: u32,
-    /// Who.
     pub who: String,
-    /// Requests simulated.
     pub requests: u64,
-    /// CPU time that took.
     pub cpu_s: f64,
     /// The same by the clock on the wall.
     pub wall_s: f64,
@@ -47,7 +43,6 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of nothing there is none.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let last = values.len().checked_sub(1)?;
@@ -75,9 +70,7 @@ impl Spread {
 /// How a contestant compares with a reference.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Ratio {
-    /// Contestant over reference.
     pub spread: Spread,
-    /// What it has to be.
     pub bar: Option<f64>,
     /// Met or missed; none if there is no bar or it cannot be told.
     pub met: Option<bool>,
@@ -89,16 +82,13 @@ impl Ratio {
     }
 }
 
-/// A line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Who.
     pub who: String,
     /// Requests per second of CPU time.
     pub speed: Spread,
     /// Against SimPy, if that could be measured.
     pub to_simpy: Option<Ratio>,
-    /// Against the loop by hand.
     pub to_by_hand: Option<Ratio>,
     /// Mean response time over all rounds, in us.
     pub mean_us: f64,
@@ -106,12 +96,9 @@ pub struct Row {
     pub watts: Option<f64>,
 }
 
-/// What it comes to.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Under which conditions.
     pub conditions: Vec<String>,
-    /// Who is how fast.
     pub rows: Vec<Row>,
     /// Whether what they compute is right.
     pub checks: Vec<Check>,
@@ -119,7 +106,6 @@ pub struct Summary {
 
 /// Names of the references in measurements and tables.
 pub const SIMPY: &str = "SimPy";
-/// The other one.
 pub const BY_HAND: &str = "by hand";
 
 impl Summary {
@@ -161,7 +147,8 @@ impl Summary {
         Self { conditions: Vec::new(), rows: rows.collect(), checks }
     }
 
-    /// Done, a bar missed, or no verdict. Figures of a contestant that computes something else are worth nothing.
+    /// Done, a bar missed, or no verdict. Figures of a contestant that computes something else are
+    /// worth nothing.
     pub fn exit_code(&self) -> ExitCode {
         let ratios = || self.rows.iter().flat_map(|row| [row.to_simpy, row.to_by_hand]).flatten();
         if self.checks.iter().any(|check| !check.holds()) {

@@ -1,9 +1,10 @@
-//! What holding is worth: the same requests through the same proxy, held and not held, by turns; and how long, at a stretch, nobody of the
-//! server runs, by every switch of the scheduler.
+//! What holding is worth: the same requests through the same proxy, held and not held, by turns;
+//! and how long, at a stretch, nobody of the server runs, by every switch of the scheduler.
 //!
-//! The proxy and the generator share this machine, and so they are in the share of time in which *all* CPUs are idle, which the paper
-//! measured with both elsewhere; the server's own idle periods do not depend on that. An upper bound of the all-idle share is 1 - rho, where
-//! rho is the mean share of time that the CPUs work: it is reached if they always work together.
+//! The proxy and the generator share this machine, and so they are in the share of time in which
+//! *all* CPUs are idle, which the paper measured with both elsewhere; the server's own idle periods
+//! do not depend on that. An upper bound of the all-idle share is 1 - rho, where rho is the mean
+//! share of time that the CPUs work: it is reached if they always work together.
 
 use super::child::Running;
 use super::overhead::median;
@@ -22,7 +23,6 @@ use workload::{ArrivalKind, Words};
 /// An idle period of the server counts from this length on.
 const LONG: Duration = Duration::from_millis(20);
 
-/// What was measured.
 #[derive(Debug, Serialize)]
 pub struct Results {
     goal: Goal,
@@ -33,7 +33,6 @@ pub struct Results {
     cpus: usize,
 }
 
-/// One turn of one manner.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Round {
     held: bool,
@@ -48,7 +47,6 @@ struct Round {
     valid: bool,
 }
 
-/// All turns of one manner.
 #[derive(Clone, Debug, Serialize)]
 struct Manner {
     held: bool,
@@ -77,7 +75,6 @@ struct Behind {
     said: String,
 }
 
-/// Does it.
 pub fn measure(args: &Args) -> Result<Results> {
     let behind = behind(args)?;
     let program =
@@ -98,7 +95,8 @@ pub fn measure(args: &Args) -> Result<Results> {
             eprintln!("bursts: round {} of {}, {name}", number + 1, args.rounds);
             let proxy = Running::proxy(&[&behind.address], if held { &holding } else { &passing })?;
             let url: Url = format!("http://{}{}", proxy.address, behind.path).parse()?;
-            // The goal is held to what is held; of the other manner, shares of time are wanted, which need less.
+            // The goal is held to what is held; of the other manner, shares of time are wanted,
+            // which need less.
             let length = if held { held_for } else { held_for / 2 };
             let plan = plan(url, words.clone(), ArrivalKind::Poisson, args.rate, length)?;
             let (mut first, mut last): (Option<Activity>, Option<Activity>) = (None, None);
@@ -289,10 +287,11 @@ impl Results {
     }
 }
 
-/// At 100 a second enough requests for p99.9 (10,000), with as much room as four standard deviations of their number.
+/// At 100 a second enough requests for p99.9 (10,000), with as much room as four standard
+/// deviations of their number.
 const DEFAULT_LENGTH: Duration = Duration::from_secs(104);
-/// Server, proxy and generator take a third of two CPUs at the defaults, and 70 % with the longest service times allowed; above this,
-/// what is measured is the queue for a CPU.
+/// Server, proxy and generator take a third of two CPUs at the defaults, and 70 % with the longest
+/// service times allowed; above this, what is measured is the queue for a CPU.
 const BUSY_MAX: f64 = 0.8;
 /// What a search engine's mean may be here.
 const MEAN_MAX: Duration = Duration::from_millis(12);

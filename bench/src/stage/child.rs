@@ -1,4 +1,5 @@
-//! The processes of `roost-bench stage`: `roost stage` as the proxy and this program as the stand-in. They end when this is dropped.
+//! The processes of `roost-bench stage`: `roost stage` as the proxy and this program as the
+//! stand-in. They end when this is dropped.
 
 use crate::product::{own, roost};
 use anyhow::{Context as _, Result};
@@ -9,10 +10,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One of them.
 pub struct Running {
     child: Child,
-    /// Where it listens.
     pub address: String,
 }
 
@@ -45,7 +44,6 @@ impl Running {
         Self::start(&own()?, &all.map(|argument| (*argument).to_owned()).collect::<Vec<_>>())
     }
 
-    /// A proxy before these servers.
     pub fn proxy(servers: &[&str], arguments: &[&str]) -> Result<Self> {
         let mut all = vec!["stage".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];
         for server in servers {

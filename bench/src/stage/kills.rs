@@ -1,7 +1,9 @@
-//! Servers are killed and started again over and over, and every request is looked after: it is answered once, by the server that
-//! was asked for it, or with a clean error of the proxy; and what may not be repeated is done once at most.
+//! Servers are killed and started again over and over, and every request is looked after: it is
+//! answered once, by the server that was asked for it, or with a clean error of the proxy; and what
+//! may not be repeated is done once at most.
 //!
-//! Each request has a path of its own, the stand-ins write down every path before they answer, and say it in the answer.
+//! Each request has a path of its own, the stand-ins write down every path before they answer, and
+//! say it in the answer.
 
 use super::child::Running;
 use super::verdict;
@@ -17,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use workload::Random;
 
-/// What became of the requests.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Results {
     seconds: f64,
@@ -36,7 +37,6 @@ pub struct Results {
 const CLIENTS: u64 = 32;
 const SERVERS: usize = 3;
 
-/// Does it.
 pub fn measure(length: Duration) -> Result<Results> {
     let folder = tempfile::tempdir().context("a folder")?;
     let log = folder.path().join("log");

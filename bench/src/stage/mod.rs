@@ -1,4 +1,5 @@
-//! `roost-bench stage`: what the proxy adds when it holds nothing, what holding is worth, and whether anybody is lost.
+//! `roost-bench stage`: what the proxy adds when it holds nothing, what holding is worth, and
+//! whether anybody is lost.
 //!
 //! ```text
 //!   overhead.rs   proxy against direct, by turns: what is added to the median, CPU time per request
@@ -45,7 +46,8 @@ pub struct Args {
     /// Kill the servers over and over, and count what becomes of the requests; nothing else
     #[arg(long)]
     kill_backends: bool,
-    /// How long the kills go on, or holding is measured in all rounds of `bursts` together; not holding, half of it
+    /// How long the kills go on, or holding is measured in all rounds of `bursts` together; not
+    /// holding, half of it
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Duration>,
     /// Rounds in which each manner has its turn

@@ -1,10 +1,13 @@
-//! What the proxy adds when it holds nothing: the same requests to the same server, directly and through it, by turns.
+//! What the proxy adds when it holds nothing: the same requests to the same server, directly and
+//! through it, by turns.
 //!
-//! The server answers at once, so that what is added is all there is to see. At the rate chosen nobody queues, and caches stay warm;
-//! at a lower one each request finds them cold and the CPU asleep, and costs more: the rate belongs to the figure. The generator has
-//! to share CPUs with the proxy: one thread on the first, at real-time priority where it may, polling for longer before each request than a CPU takes to wake; else
-//! it sends when the others happen to pause. The proxy's CPU time is that of its threads, by the scheduler (`schedstat`), over
-//! the requests that it passed on; what TCP over loopback takes on its behalf is in it.
+//! The server answers at once, so that what is added is all there is to see. At the rate chosen
+//! nobody queues, and caches stay warm; at a lower one each request finds them cold and the CPU
+//! asleep, and costs more: the rate belongs to the figure. The generator has to share CPUs with the
+//! proxy: one thread on the first, at real-time priority where it may, polling for longer before
+//! each request than a CPU takes to wake; else it sends when the others happen to pause. The
+//! proxy's CPU time is that of its threads, by the scheduler (`schedstat`), over the requests that
+//! it passed on; what TCP over loopback takes on its behalf is in it.
 
 use super::child::Running;
 use super::{plan, verdict};
@@ -43,14 +46,13 @@ struct Round {
 }
 
 const ROUNDS: u32 = 12;
-/// Of each, of each manner.
 const LENGTH: Duration = Duration::from_secs(4);
-/// A CPU of a virtual machine takes 40 to 130 us to wake; with the default of 50 no round was valid.
+/// A CPU of a virtual machine takes 40 to 130 us to wake; with the default of 50 no round was
+/// valid.
 const SPIN: Duration = Duration::from_micros(150);
 const ADDED_BAR_US: f64 = 150.0;
 const CPU_BAR_US: f64 = 50.0;
 
-/// Does it.
 pub fn measure(rate: Rate) -> Result<Results> {
     let server = Running::service(&[])?;
     let proxy = Running::proxy(&[&server.address], &["--no-hold"])?;
@@ -111,7 +113,6 @@ fn load(address: &str, rate: Rate, realtime: bool) -> Result<Seen> {
     })
 }
 
-/// Not a number of none.
 pub(super) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

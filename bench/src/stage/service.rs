@@ -1,10 +1,12 @@
-//! A stand-in for a search engine: each request computes for a service time that is drawn from a law, on a thread of its connection.
+//! A stand-in for a search engine: each request computes for a service time that is drawn from a
+//! law, on a thread of its connection.
 //!
-//! It is a stand-in and every figure that comes of it says so. What it has of the real one: service times that somebody measured, work
-//! that takes CPU time and nothing else, any number of requests side by side. What it has not: caches, locks, a garbage collector.
+//! It is a stand-in and every figure that comes of it says so. What it has of the real one: service
+//! times that somebody measured, work that takes CPU time and nothing else, any number of requests
+//! side by side. What it has not: caches, locks, a garbage collector.
 //!
-//! The computing counts by the thread's own CPU time, so that whoever shares a CPU takes longer. It ends with its standard input,
-//! so that no load is left behind if the bench is killed.
+//! The computing counts by the thread's own CPU time, so that whoever shares a CPU takes longer. It
+//! ends with its standard input, so that no load is left behind if the bench is killed.
 
 use crate::exit::usage;
 use anyhow::{Context as _, Result};
@@ -121,7 +123,8 @@ impl Service {
         let length = Duration::from(law.draw(&mut Random::new(SEED, number)).scale(self.scale));
         let began = cpu_time();
         while cpu_time() - began < length {
-            // So long that asking for the time is a small part of it, so short that the end is met well.
+            // So long that asking for the time is a small part of it, so short that the end is met
+            // well.
             (0..200).for_each(|_| std::hint::spin_loop());
         }
         length

@@ -7,7 +7,8 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Blocks of each kind: at least forty, as the bar has it, and enough for an interval of half a percent.
+/// Blocks of each kind: at least forty, as the bar has it, and enough for an interval of half a
+/// percent.
 const PAIRS: u32 = 120;
 const BLOCK: Duration = Duration::from_millis(250);
 /// Between two requests, and for how long each.

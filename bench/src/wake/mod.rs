@@ -1,8 +1,10 @@
 //! `roost-bench wake`: what waking early wins back, and what it costs.
 //!
-//! Each part is run three ways, in blocks that take turns: *stock* (the machine as it is), *anticipatory* (the part announces its events to a
-//! planner), *always* (the CPUs may not sleep at all). The planner is the real one, a child, and there in its own blocks alone, but for repeated
-//! runs. Disk reads are announced by nobody: theirs is one that foresees them from the kernel's events.
+//! Each part is run three ways, in blocks that take turns: *stock* (the machine as it is),
+//! *anticipatory* (the part announces its events to a planner), *always* (the CPUs may not sleep at
+//! all). The planner is the real one, a child, and there in its own blocks alone, but for repeated
+//! runs. Disk reads are announced by nobody: theirs is one that foresees them from the kernel's
+//! events.
 //!
 //! ```text
 //!   planner.rs   the child, and what the kernel says of a CPU's sleep
@@ -13,9 +15,10 @@
 //!   page.rs      the page, with the paper's figures beside ours
 //! ```
 //!
-//! *Gap closed* is (stock - ours) / (stock - always), of the rounds' medians of p50 and p99. *Time awake* of a CPU is all time less what it halted, from
-//! `cpu_idle` events, per event of the part; it is held against the calibrated p99 of waking plus the time awake per event of the stock run, which is
-//! the event's own work.
+//! *Gap closed* is (stock - ours) / (stock - always), of the rounds' medians of p50 and p99. *Time
+//! awake* of a CPU is all time less what it halted, from `cpu_idle` events, per event of the part;
+//! it is held against the calibrated p99 of waking plus the time awake per event of the stock run,
+//! which is the event's own work.
 
 mod bystander;
 mod page;
@@ -67,7 +70,8 @@ pub struct Args {
     /// A file on the disk that is read, made if it is not there
     #[arg(long, value_name = "FILE", default_value = "target/wake-bench.data")]
     file: PathBuf,
-    /// Append each block as a line of JSON to wake.jsonl in this folder, and leave the page wake.html there
+    /// Append each block as a line of JSON to wake.jsonl in this folder, and leave the page
+    /// wake.html there
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print JSON instead of the table
@@ -118,7 +122,8 @@ pub struct Block {
     pub awake_us: f64,
     /// The same of the other.
     pub other_awake_us: f64,
-    /// What was predicted of repeated runs: within a tenth, predicted, and how many of them the oracle had within a tenth.
+    /// What was predicted of repeated runs: within a tenth, predicted, and how many of them the
+    /// oracle had within a tenth.
     #[serde(default)]
     pub predicted: Option<Predicted>,
     /// Of disk reads: the mean in us by the gap before, 0.1 to 0.3 ms, to 1, to 3, to 10.
@@ -143,7 +148,8 @@ pub struct Predicted {
     pub predicted: u64,
     pub within_tenth: u64,
     pub in_window: u64,
-    /// By who knows the law of the lengths and not the next draw; of 0 runs where there is no such law.
+    /// By who knows the law of the lengths and not the next draw; of 0 runs where there is no such
+    /// law.
     pub oracle_within_tenth: u64,
     pub runs: u64,
 }
@@ -267,8 +273,9 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Which planner a block has. One that is there changes the machine, even if nobody asks it: how long CPUs poll, what is watched of disks. But
-    /// beside repeated runs it stays from block to block, for what it has learned of them goes with it, and a program has thousands.
+    /// Which planner a block has. One that is there changes the machine, even if nobody asks it:
+    /// how long CPUs poll, what is watched of disks. But beside repeated runs it stays from block
+    /// to block, for what it has learned of them goes with it, and a program has thousands.
     fn planner_of(part: Part, way: Way) -> Option<Kind> {
         match (part, way) {
             (Part::KMeans | Part::StreamCluster, _) => Some(Kind::Asked),

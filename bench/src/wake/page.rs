@@ -1,7 +1,7 @@
 //! The page of a run: bars, tables, and the CPU sleeps paper's figures 1 and 2 beside ours.
 //!
-//! The paper's curves are not in its text: what it prints of figure 1 are two points, and of figure 2 where the kernels' lengths lie. These are drawn,
-//! and said to be the paper's, of its machine.
+//! The paper's curves are not in its text: what it prints of figure 1 are two points, and of figure
+//! 2 where the kernels' lengths lie. These are drawn, and said to be the paper's, of its machine.
 
 use super::text::gap;
 use super::verdict::{BYSTANDER_BAR, PartVerdict, Verdict};
@@ -13,10 +13,8 @@ use report::figures::{
 };
 use std::path::Path;
 
-/// Its name.
 const PAGE: &str = "wake.html";
 
-/// How the figures are got.
 const METHOD: [&str; 4] = [
     "Three ways take turns in blocks: stock (the machine as it is), anticipatory (events are announced or foreseen), always awake (the CPUs may not halt). A \
      figure is the median of its blocks' own.",
@@ -28,7 +26,8 @@ const METHOD: [&str; 4] = [
      kernel's events: the program that reads says nothing.",
 ];
 
-/// The paper's figure 1, as its text tells it: the gap before a read, and how much slower it is than with all sleeps disabled.
+/// The paper's figure 1, as its text tells it: the gap before a read, and how much slower it is
+/// than with all sleeps disabled.
 const PAPER_GAP_S: f64 = 1e-3;
 const PAPER_SLOWDOWN: [(&str, f64); 2] = [("stock", 1.01), ("anticipatory", 0.37)];
 
@@ -36,7 +35,6 @@ const PAPER_SLOWDOWN: [(&str, f64); 2] = [("stock", 1.01), ("anticipatory", 0.37
 const PAPER_K_MEANS: (f64, f64) = (540.0, 25.0);
 const PAPER_STREAM_CLUSTER: (f64, f64) = (500.0, 50.0);
 
-/// Writes it, and says where.
 pub fn write(folder: &Path, header: &Header, verdict: &Verdict, blocks: &[Block]) -> Result<String> {
     let html = page(header, verdict, blocks).html();
     run_folder::write(folder, PAGE, |file| std::io::Write::write_all(file, html.as_bytes()))?;
@@ -81,7 +79,6 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
     page
 }
 
-/// Each bar.
 fn cards(verdict: &Verdict) -> Vec<Card> {
     let of_parts = verdict.parts.iter().flat_map(|part| {
         part.bars.iter().map(|(bar, met)| Card {

@@ -1,7 +1,9 @@
-//! What is measured: each a loop of events, of which the latency is taken from the moment that something woke the waiting thread.
+//! What is measured: each a loop of events, of which the latency is taken from the moment that
+//! something woke the waiting thread.
 //!
-//! The waiting thread is pinned to one CPU and whoever wakes it to another, which both sleep in between. A way that announces says so before
-//! it waits, as a program would that knows when its reply will come; the other ways run the same code without.
+//! The waiting thread is pinned to one CPU and whoever wakes it to another, which both sleep in
+//! between. A way that announces says so before it waits, as a program would that knows when its
+//! reply will come; the other ways run the same code without.
 
 use super::{Bench, Part};
 use anyhow::{Context as _, Result};
@@ -16,7 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use workload::Random;
 
-/// What came of a block.
 #[derive(Default)]
 pub struct Done {
     pub latencies: Vec<Duration>,
@@ -30,7 +31,6 @@ pub struct Done {
     pub lengths: Vec<Duration>,
 }
 
-/// Between two events.
 const GAP: Duration = Duration::from_millis(10);
 /// The announced event may come so much later: what a sleeping CPU's own timer is late by, mostly.
 const STAY: Duration = Duration::from_micros(400);
@@ -38,7 +38,6 @@ const STAY: Duration = Duration::from_micros(400);
 const FILE_BYTES: u64 = 64 << 20;
 const READ: u64 = 4096;
 
-/// One block.
 pub fn run(part: Part, bench: &Bench<'_>, client: Option<&WakeClient>, round: u32) -> Result<Done> {
     let mut random = Random::new(u64::from(round), part as u64);
     let events = bench.args.events;
@@ -103,14 +102,11 @@ impl Law {
     }
 }
 
-/// One event.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     /// From its announcement until it comes.
     gap: Duration,
-    /// What is said instead.
     announced: Option<Duration>,
-    /// It does not come.
     never: bool,
 }
 
@@ -120,7 +116,6 @@ struct Turns {
     ready: AtomicU64,
     /// The turn that is over; [`END`].
     over: AtomicU64,
-    /// When the waker ended it.
     stamp: AtomicU64,
     /// The turn as a run that the planner was told of, one more than its number; 0: as none.
     run: AtomicU64,
@@ -130,8 +125,9 @@ const END: u64 = u64::MAX;
 /// The device's last wait is spun, so that its end is punctual.
 const SPUN: Duration = Duration::from_micros(150);
 
-/// A thread is woken by one on another CPU. With a `kernel`, the waiting thread announces each as a run of that kind, and the device's
-/// tells its end, as a stream's host callback does; else whoever will wake it says when.
+/// A thread is woken by one on another CPU. With a `kernel`, the waiting thread announces each as a
+/// run of that kind, and the device's tells its end, as a stream's host callback does; else whoever
+/// will wake it says when.
 fn wake_ups(
     bench: &Bench<'_>,
     client: Option<&WakeClient>,
@@ -203,7 +199,8 @@ fn wake_ups(
                     }
                 }
             }
-            // The last is over when the next could begin: who sleeps must not take the end of all for it.
+            // The last is over when the next could begin: who sleeps must not take the end of all
+            // for it.
             while pinned.is_ok() && turns.ready.load(Ordering::Acquire) <= count as u64 {
                 std::hint::spin_loop();
             }
@@ -223,7 +220,8 @@ fn wake_ups(
     })
 }
 
-/// A byte there and back, from the moment at which it is sent; the client has slept before, and says beforehand that it will send.
+/// A byte there and back, from the moment at which it is sent; the client has slept before, and
+/// says beforehand that it will send.
 fn ping_pong(bench: &Bench<'_>, client: Option<&WakeClient>) -> Result<Done> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the loopback")?;
     let address = listener.local_addr()?;
@@ -267,7 +265,8 @@ fn ping_pong(bench: &Bench<'_>, client: Option<&WakeClient>) -> Result<Done> {
     })
 }
 
-/// Reads past the page cache, at random places, after random gaps. Nobody announces them: what foresees them hears of them from the kernel.
+/// Reads past the page cache, at random places, after random gaps. Nobody announces them: what
+/// foresees them hears of them from the kernel.
 fn disk(bench: &Bench<'_>, random: &mut Random) -> Result<Done> {
     let file = open_direct(&bench.args.file)?;
     let sleeper = bench.sleeper;

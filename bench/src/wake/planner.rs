@@ -19,17 +19,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-/// A planner.
 pub struct Child {
     process: std::process::Child,
     folder: tempfile::TempDir,
     pub kind: Kind,
 }
 
-/// What a planner hears.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Programs that announce.
     Asked,
     /// The kernel's word on disks, and nobody else need say anything.
     Disks,
@@ -104,7 +101,6 @@ impl Child {
         Ok(WakeClient::connect(&self.folder.path().join("wake.sock"), &format!("bench {part:?}"))?)
     }
 
-    /// How things are.
     pub fn status(&self) -> Result<WakeStatus> {
         let mut stream =
             UnixStream::connect(self.folder.path().join("wake.sock")).context("the planner's socket")?;
@@ -189,7 +185,6 @@ const NAME: &str = "roost-bench wake";
 /// How long each CPU has halted, by `cpu_idle` events.
 pub struct SleepMeter(IdleProgram);
 
-/// At a time.
 pub type Halted = (Instant, BTreeMap<CpuId, Duration>);
 
 impl SleepMeter {

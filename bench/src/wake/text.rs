@@ -5,7 +5,6 @@ use super::verdict::{BOOKS_BAR, BYSTANDER_BAR, Verdict};
 use std::fmt::Write as _;
 
 impl Verdict {
-    /// As a person reads it.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for part in &self.parts {

@@ -91,8 +91,9 @@ impl PartVerdict {
         let closed =
             |[stock, ours, always]: [f64; 3]| (stock > always).then(|| (stock - ours) / (stock - always));
         let (gap_closed_p50, gap_closed_p99) = (closed(p50_us), closed(p99_us));
-        // The event's own work is what the CPU did for it without us.
-        // What is needed is what a thread's timer needs, whatever was chosen: a slower alarm shall not excuse longer windows.
+        // The event's own work is what the CPU did for it without us. What is needed is what a
+        // thread's timer needs, whatever was chosen: a slower alarm shall not excuse longer
+        // windows.
         let wake = calibration.exit_latency(sleeper, Alarm::Thread).map(|exit| exit.as_nanos() as f64 / 1e3);
         let awake_over_needed = wake.map(|wake| awake_us[1] / (wake + awake_us[0]));
         let predicted =

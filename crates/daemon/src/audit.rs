@@ -13,15 +13,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Entry {
     /// Seconds since 1970.
     pub at_unix_s: f64,
-    /// The service.
     pub service: String,
     /// What was changed: `cpus`, `idle limit of cpu3`, `goal`.
     pub what: String,
-    /// What it was.
     pub old: String,
-    /// What it is.
     pub new: String,
-    /// Why.
     pub why: String,
     /// By which policy, or by whom.
     pub by: String,
@@ -37,8 +33,9 @@ impl Entry {
 
 /// Where entries go.
 ///
-/// What cannot be written is counted, and the count is in the file as soon as it takes lines again: a disk is full for an
-/// hour, and the audit of a daemon is for years. A file that was moved away (logrotate) is begun anew under its name.
+/// What cannot be written is counted, and the count is in the file as soon as it takes lines again:
+/// a disk is full for an hour, and the audit of a daemon is for years. A file that was moved away
+/// (logrotate) is begun anew under its name.
 #[derive(Debug, Default)]
 pub struct Audit {
     path: PathBuf,
@@ -118,7 +115,6 @@ fn open(path: &Path) -> io::Result<File> {
     SafeFolder::keep(path, 0o600).map_err(SafeError::into_io)
 }
 
-/// Now, as entries write it.
 pub(crate) fn now_unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

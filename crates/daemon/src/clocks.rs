@@ -1,22 +1,25 @@
 //! The clocks of all services that want theirs chosen, and how fast they get on.
 //!
-//! The services of a daemon share one handle ([`Clocks`]) on what `linux::arbiter` combines, for them and for controllers: a service that
-//! does not care for a CPU's clock has no say in it; one that cares and asks for nothing just now wants all of it. So a cap is in
-//! force on a CPU while every service that has a say there has one, and it is the fastest of them.
+//! The services of a daemon share one handle ([`Clocks`]) on what `linux::arbiter` combines, for
+//! them and for controllers: a service that does not care for a CPU's clock has no say in it; one
+//! that cares and asks for nothing just now wants all of it. So a cap is in force on a CPU while
+//! every service that has a say there has one, and it is the fastest of them.
 //!
-//! What a policy needs beforehand is looked up here as well ([`gears`]): which speeds there are, and what each costs. Power is
-//! *modelled*: with the cube of the clock, since voltage goes down with it; with a duty cycle in proportion, since it does not.
-//! Pegasus needs no more than its order of magnitude.
+//! What a policy needs beforehand is looked up here as well ([`gears`]): which speeds there are,
+//! and what each costs. Power is *modelled*: with the cube of the clock, since voltage goes down
+//! with it; with a duty cycle in proportion, since it does not. Pegasus needs no more than its
+//! order of magnitude.
 //!
-//! [`Pace`] is how fast each CPU got on: instructions and cycles by the processor's own counters, through perf. The kernel reads
-//! them on their own CPU, which it interrupts for that, so a CPU that was idle is not asked: its share is taken over the time
-//! since it was last read.
+//! [`Pace`] is how fast each CPU got on: instructions and cycles by the processor's own counters,
+//! through perf. The kernel reads them on their own CPU, which it interrupts for that, so a CPU
+//! that was idle is not asked: its share is taken over the time since it was last read.
 //!
-//! By which of the kernel's means speed is set is one choice for the daemon ([`ClockMeans`]), since a socket's power cap is one for
-//! all services on it. Without a choice it is the clock; a preference, a duty cycle and a power cap are for those who name them.
+//! By which of the kernel's means speed is set is one choice for the daemon ([`ClockMeans`]), since
+//! a socket's power cap is one for all services on it. Without a choice it is the clock; a
+//! preference, a duty cycle and a power cap are for those who name them.
 //!
-//! What always holds: what is asked for CPUs that share a clock is combined by `linux::FrequencyControl`; two services that were
-//! dropped leave every clock as it was.
+//! What always holds: what is asked for CPUs that share a clock is combined by
+//! `linux::FrequencyControl`; two services that were dropped leave every clock as it was.
 
 use linux::arbiter::{ClockLimits, ClockMeans};
 use linux::perf::WorkCounters;
@@ -41,9 +44,7 @@ struct Held {
 /// What became of somebody else's change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// There was none.
     Unneeded,
-    /// It was set once more.
     Done(String),
     /// It had been set once more, and reads something else again.
     Vain(String),
@@ -86,7 +87,8 @@ impl Clocks {
         held.limits.release_of(service)
     }
 
-    /// Looks for somebody else's changes of clocks in which `service` has a say, and repairs them, once.
+    /// Looks for somebody else's changes of clocks in which `service` has a say, and repairs them,
+    /// once.
     pub fn repair(&self, service: &str) -> Repair {
         let mut held = self.held();
         let Held { limits, repaired } = &mut *held;
@@ -166,7 +168,8 @@ fn bounds(
     ))
 }
 
-/// The gears that all of `cpus` have by this means, slow to fast; or why there are none. Turbo is not among them.
+/// The gears that all of `cpus` have by this means, slow to fast; or why there are none. Turbo is
+/// not among them.
 pub fn gears(root: &Root, cpus: &CpuList, actuator: Option<FrequencyActuator>) -> Result<GearTable, String> {
     let all = match linux::speeds_by(root, cpus, actuator) {
         Err(FrequencyError::Unsupported { .. }) => Vec::new(),
@@ -208,7 +211,6 @@ pub fn gears(root: &Root, cpus: &CpuList, actuator: Option<FrequencyActuator>) -
     kept.map(gear).collect::<Vec<_>>().try_into().map_err(|error| format!("usable clocks: {error}"))
 }
 
-/// How fast CPUs get on.
 #[derive(Debug)]
 pub struct Pace {
     counters: WorkCounters,
@@ -224,13 +226,12 @@ struct Seen {
 }
 
 impl Pace {
-    /// Begins to count.
     pub fn open(cpus: &CpuList) -> Result<Self, String> {
         Ok(Self { counters: WorkCounters::open(cpus)?, last: BTreeMap::new() })
     }
 
-    /// Instructions per second and the mean clock of each CPU, over the time that it was busy since it was last read. Those that
-    /// were not are not asked.
+    /// Instructions per second and the mean clock of each CPU, over the time that it was busy since
+    /// it was last read. Those that were not are not asked.
     pub fn read(&mut self, usage: &[CpuUsage]) -> BTreeMap<CpuId, (Rate, Kilohertz)> {
         let busy: BTreeMap<CpuId, Duration> =
             usage.iter().filter_map(|usage| Some((usage.cpu, usage.busy?))).collect();
@@ -258,7 +259,8 @@ impl Pace {
     }
 }
 
-/// `None` where a count went backwards, as one that shares its place with others may after it was scaled.
+/// `None` where a count went backwards, as one that shares its place with others may after it was
+/// scaled.
 fn pace(before: Seen, now: Seen) -> Option<(Rate, Kilohertz)> {
     let seconds = (now.busy - before.busy).as_secs_f64();
     let instructions = now.instructions.checked_sub(before.instructions)? as f64;

@@ -1,8 +1,9 @@
-//! What the configuration says: `/etc/roost/roost.toml`, then each file of `conf.d` beside it in order of name.
+//! What the configuration says: `/etc/roost/roost.toml`, then each file of `conf.d` beside it in
+//! order of name.
 //!
-//! Parsed and not merely checked: a [`Config`] holds goals, idle modes and CPU lists, no texts, so that after loading no value
-//! can be wrong. A key that nobody knows is an error that names the nearest one; so is a service that is named twice, or one
-//! that does not say where it is.
+//! Parsed and not merely checked: a [`Config`] holds goals, idle modes and CPU lists, no texts, so
+//! that after loading no value can be wrong. A key that nobody knows is an error that names the
+//! nearest one; so is a service that is named twice, or one that does not say where it is.
 //!
 //! Without a service it governs nothing: that is what a package installs.
 
@@ -27,11 +28,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// What the daemon does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Time between two decisions. Shorter ones follow faster changes and cost more: a decision needs requests to judge by.
+    /// Time between two decisions. Shorter ones follow faster changes and cost more: a decision
+    /// needs requests to judge by.
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
     /// The control socket. All users may ask for the state; root and the daemon's user change it.
@@ -47,10 +48,12 @@ pub struct Config {
     pub audit: Option<PathBuf>,
     /// Who leaves the CPUs that a service has left.
     pub park: Parking,
-    /// Interrupts that are there leave those CPUs, too, and network cards give no packets to their queues (RSS). All that is put back in the end, and yet not all is as it was: to which
-    /// CPU of its mask an interrupt goes, the kernel then chooses anew. So it is asked for by name.
+    /// Interrupts that are there leave those CPUs, too, and network cards give no packets to their
+    /// queues (RSS). All that is put back in the end, and yet not all is as it was: to which CPU of
+    /// its mask an interrupt goes, the kernel then chooses anew. So it is asked for by name.
     pub move_interrupts: bool,
-    /// By what the clocks of services are set that have a `frequency`; the clock itself where this says nothing.
+    /// By what the clocks of services are set that have a `frequency`; the clock itself where this
+    /// says nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frequency_actuator: Option<FrequencyActuator>,
     /// Model-specific registers may be written, which taints the kernel until it is booted again.
@@ -64,7 +67,6 @@ pub struct Config {
     /// Background work that is frozen while critical work waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub quiesce: Vec<QuiesceConfig>,
-    /// Services with a hot function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hurry_up: Vec<HurryUpConfig>,
     /// CPUs that are woken ahead of events.
@@ -77,13 +79,11 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Part {
-    /// Services.
     #[serde(rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceConfig>,
     /// Background work that is frozen while critical work waits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub quiesce: Vec<QuiesceConfig>,
-    /// Services with a hot function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hurry_up: Vec<HurryUpConfig>,
     /// CPUs that are woken ahead of events.
@@ -105,7 +105,6 @@ impl Part {
         services.chain(self.tables().iter().map(Table::name)).collect()
     }
 
-    /// True if it holds nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -136,10 +135,10 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Parking {
-    /// The service alone.
     #[default]
     Service,
-    /// And everybody else who can be told: other cgroups or slices, the kernel's unbound work queues, new interrupts.
+    /// And everybody else who can be told: other cgroups or slices, the kernel's unbound work
+    /// queues, new interrupts.
     All,
 }
 
@@ -161,44 +160,35 @@ pub enum Policy {
 pub enum Target {
     /// Whoever listens on this TCP port.
     Port(u16),
-    /// This process and its children.
     Pid(u32),
-    /// This cgroup.
     Cgroup(String),
-    /// This systemd unit.
     Unit(String),
 }
 
-/// One service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct ServiceConfig {
     /// What it is called in `status`, in the audit and in metrics.
     pub name: String,
-    /// Where it is.
     pub target: Target,
     /// From where its rate and times are known.
     pub telemetry: TelemetrySource,
-    /// How many cores it gets.
     pub policy: Policy,
-    /// What it shall keep.
     pub goal: Option<Goal>,
-    /// Cores of a fixed number.
     pub cores: Option<u16>,
-    /// It always has so many.
     pub min_cores: u16,
     /// It may use these CPUs; all that it has where this says nothing.
     pub cpus: Option<CpuList>,
     /// How deeply its active CPUs sleep.
     pub idle: IdleModes,
-    /// How fast its CPUs run.
     pub frequency: FrequencyMode,
     /// How much of its progress a core may lose to a slower clock, under `sensitivity`.
     pub slack: Option<Ratio>,
     /// By what it is kept on its CPUs; the best that works where this says nothing.
     pub actuator: Option<ConfineActuator>,
-    /// The CPUs that it has left go offline, too: `actuator = "hotplug"`. It destroys what others have set, which is put back
-    /// (`linux::Hotplug` says what is not), and it is slow; so it is asked for by name.
+    /// The CPUs that it has left go offline, too: `actuator = "hotplug"`. It destroys what others
+    /// have set, which is put back (`linux::Hotplug` says what is not), and it is slow; so it is
+    /// asked for by name.
     pub hotplug: bool,
 }
 
@@ -245,7 +235,8 @@ enum Actuator {
 }
 
 impl Actuator {
-    /// What keeps it there, if that is named; offline CPUs alone keep nobody off CPUs that others have.
+    /// What keeps it there, if that is named; offline CPUs alone keep nobody off CPUs that others
+    /// have.
     fn confines(self) -> Option<ConfineActuator> {
         match self {
             Self::Affinity => Some(ConfineActuator::Affinity),
@@ -392,7 +383,6 @@ impl fmt::Display for Target {
 }
 
 impl Target {
-    /// Finds its processes and ports.
     pub fn find(&self, root: &Root) -> Result<Service, ServiceError> {
         let found = match self {
             Self::Port(port) => service::of_port(root, *port)?,
@@ -453,7 +443,6 @@ impl ServiceConfig {
             && !self.idle.any(|mode| mode != IdleMode::Stock)
     }
 
-    /// How its policy is called.
     pub fn policy_name(&self) -> &'static str {
         match (self.policy, self.goal) {
             (Policy::Carb, Some(_)) => "carb with a goal",
@@ -464,34 +453,20 @@ impl ServiceConfig {
     }
 }
 
-/// Of a core's progress, where nothing is written: between the paper's zero tolerance and its relaxed 20 %.
+/// Of a core's progress, where nothing is written: between the paper's zero tolerance and its
+/// relaxed 20 %.
 const SLACK: f64 = 0.05;
 
-/// Why a configuration is refused.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// A file cannot be read.
     #[error("cannot read {path}: {cause}\nhint: name a service, such as --port 11211, or another file with --config", path = path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
-    /// A file is no configuration.
+    Unreadable { path: PathBuf, cause: io::Error },
     #[error("{path}: {cause}", path = path.display())]
-    Wrong {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong, and where.
-        cause: String,
-    },
-    /// Two services have one name.
+    Wrong { path: PathBuf, cause: String },
     #[error("{path}: there is a {name} already\nhint: give it another name", path = path.display())]
     Twice {
         /// The file of the second.
         path: PathBuf,
-        /// The name.
         name: String,
     },
     /// Clocks by a register, and no leave to write it.
@@ -499,46 +474,24 @@ pub enum ConfigError {
         "{path}: frequency_actuator = \"duty-cycle\" writes a model-specific register, which taints the kernel: what is written is \
          put back, and the taint stays until the next boot\nhint: allow it with allow_msr = true (--allow-msr)", path = path.display()
     )]
-    MsrNotAllowed {
-        /// The file.
-        path: PathBuf,
-    },
+    MsrNotAllowed { path: PathBuf },
     /// A power cap for what limits single cores.
     #[error(
         "{path}: {service}: frequency = \"{frequency}\" limits cores, and frequency_actuator = \"rapl\" caps the power of a whole \
          socket\nhint: write frequency = \"pegasus\", or another actuator", path = path.display()
     )]
-    PowerCap {
-        /// The file.
-        path: PathBuf,
-        /// The service.
-        service: String,
-        /// What it wants.
-        frequency: FrequencyMode,
-    },
+    PowerCap { path: PathBuf, service: String, frequency: FrequencyMode },
     /// A table of a controller that can mean nothing.
     #[error("{path}: {table}: {refusal}", path = path.display())]
-    Table {
-        /// The file.
-        path: PathBuf,
-        /// The controller.
-        table: String,
-        /// What is wrong with it.
-        refusal: Refusal,
-    },
+    Table { path: PathBuf, table: String, refusal: Refusal },
     /// An epoch that is no use.
     #[error("{path}: epoch = {epoch}: write 20ms to 1h\nhint: 1s is a good start", path = path.display())]
-    Epoch {
-        /// The file.
-        path: PathBuf,
-        /// What it says.
-        epoch: Duration,
-    },
+    Epoch { path: PathBuf, epoch: Duration },
 }
 
 impl Config {
-    /// Reads `file` and what lies in `conf.d` beside it. A file of `conf.d` may hold services and nothing else: two values
-    /// for one key would leave a reader guessing.
+    /// Reads `file` and what lies in `conf.d` beside it. A file of `conf.d` may hold services and
+    /// nothing else: two values for one key would leave a reader guessing.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let mut config: Self = parse(file, &read(file)?)?;
         let mut names = BTreeSet::new();
@@ -592,7 +545,6 @@ impl Config {
         }
     }
 
-    /// Adds what a part holds.
     pub fn extend(&mut self, part: Part) {
         self.services.extend(part.services);
         self.quiesce.extend(part.quiesce);
@@ -600,7 +552,6 @@ impl Config {
         self.wake = part.wake.or_else(|| self.wake.take());
     }
 
-    /// By what clocks are set.
     pub fn clock_means(&self) -> ClockMeans {
         ClockMeans { actuator: self.frequency_actuator, allow_msr: self.allow_msr }
     }

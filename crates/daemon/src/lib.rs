@@ -1,4 +1,5 @@
-//! The daemon that governs services which were not changed: it looks, asks a policy, and does what it says.
+//! The daemon that governs services which were not changed: it looks, asks a policy, and does what
+//! it says.
 //!
 //! ```text
 //!   observe::requests, scrape --+                                         +--> linux::Confiner       the service's CPUs
@@ -7,10 +8,11 @@
 //!                                       +---- record --+                  +--> audit, status
 //! ```
 //!
-//! One thread does all of it, woken once an epoch and when something happens; it runs on the CPUs that are awake anyway, so that
-//! it wakes none that is parked.
+//! One thread does all of it, woken once an epoch and when something happens; it runs on the CPUs
+//! that are awake anyway, so that it wakes none that is parked.
 //!
-//! - [`Config`]: what `/etc/roost/roost.toml` and its `conf.d` say. After loading, no value can be wrong.
+//! - [`Config`]: what `/etc/roost/roost.toml` and its `conf.d` say. After loading, no value can be
+//!   wrong.
 //! - [`Telemetry`]: what a service does, as a `ServiceReading`.
 //! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
 //! - [`Clocks`]: what several services ask of one CPU's clock; and [`Pace`], how fast they get on.
@@ -21,9 +23,10 @@
 //! - [`Replay`]: what a run recorded, again, or under another policy.
 //!
 //! What always holds:
-//! - Nothing is changed but through `linux`, which journals it first; when the daemon ends, in whatever way, everything goes
-//!   back, by itself or by `roost restore`.
-//! - What a policy was told and what it answered is written before it is done, where a recording was asked for.
+//! - Nothing is changed but through `linux`, which journals it first; when the daemon ends, in
+//!   whatever way, everything goes back, by itself or by `roost restore`.
+//! - What a policy was told and what it answered is written before it is done, where a recording
+//!   was asked for.
 //! - A service that disappears is released, and looked for again; the others are not disturbed.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]

@@ -1,22 +1,23 @@
 //! What a daemon writes for its operator: neither a flood nor silence.
 //!
-//! Something that is wrong every second is one line and not 86,400 a day; and a line that differs by a figure each time is
-//! no reason for more than a bounded number a minute. But what was left out is told, and after the minute lines are
-//! written again: a log that ends for good hides the next failure.
+//! Something that is wrong every second is one line and not 86,400 a day; and a line that differs
+//! by a figure each time is no reason for more than a bounded number a minute. But what was left
+//! out is told, and after the minute lines are written again: a log that ends for good hides the
+//! next failure.
 //!
 //! What always holds, for any lines at any times:
-//! - In a window of [`WINDOW`] at most [`LINES_MAX`] lines are written, and one that counts those that were not.
-//! - Each line was written, or counted in such a line, or is the repetition of one that was written within [`AGAIN`].
+//! - In a window of [`WINDOW`] at most [`LINES_MAX`] lines are written, and one that counts those
+//!   that were not.
+//! - Each line was written, or counted in such a line, or is the repetition of one that was written
+//!   within [`AGAIN`].
 
 use machine::{Duration, Instant};
 use std::collections::BTreeMap;
 
-/// What was written lately.
 #[derive(Debug, Default)]
 pub struct Log {
     /// When each line was written last.
     known: BTreeMap<String, Instant>,
-    /// Since when the window runs.
     since: Option<Instant>,
     written: u32,
     left_out: u64,
@@ -99,7 +100,6 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// What has been wrong for so long is said once more.
 const AGAIN: Duration = Duration::from_secs(3600);
 
-/// Lines that are remembered.
 const KNOWN_MAX: usize = 1000;
 
 #[cfg(test)]

@@ -1,14 +1,17 @@
-//! What services need of the CPUs that they share with the rest of the machine; `park = "all"`, `move_interrupts = true` and
-//! `actuator = "hotplug"`.
+//! What services need of the CPUs that they share with the rest of the machine; `park = "all"`,
+//! `move_interrupts = true` and `actuator = "hotplug"`.
 //!
-//! Each service says which CPUs it has, so that no other process parks them (`linux::arbiter::ActiveCpus`). A service alone on its
-//! cores does not make the others sleep, though: work queues, other services and new interrupts go on waking them. So, where that is asked for,
-//! everybody else is told to be on the CPUs that some service has, of this daemon or of another process, and on those that no
-//! service could have (`surroundings` of `host` says who can be told, and who cannot); or a CPU that a service could have and none
-//! has goes offline (`linux::Hotplug`).
+//! Each service says which CPUs it has, so that no other process parks them
+//! (`linux::arbiter::ActiveCpus`). A service alone on its cores does not make the others sleep,
+//! though: work queues, other services and new interrupts go on waking them. So, where that is
+//! asked for, everybody else is told to be on the CPUs that some service has, of this daemon or of
+//! another process, and on those that no service could have (`surroundings` of `host` says who can
+//! be told, and who cannot); or a CPU that a service could have and none has goes offline
+//! (`linux::Hotplug`).
 //!
-//! What always holds: before a service gets a CPU it is online and everybody else may be there, and only after it has left one must
-//! they leave, and it go offline. A service that lives inside a slice that is told, too, is so never narrower than its policy wants.
+//! What always holds: before a service gets a CPU it is online and everybody else may be there, and
+//! only after it has left one must they leave, and it go offline. A service that lives inside a
+//! slice that is told, too, is so never narrower than its policy wants.
 
 use linux::arbiter::{ActiveCpus, Claim};
 use linux::{LockError, Scope};
@@ -79,7 +82,8 @@ impl Park {
         self.held().register.needed(LOOK).offline
     }
 
-    /// All CPUs are online while `act` runs: a service that is looked at tells which it may use, and an offline one is none.
+    /// All CPUs are online while `act` runs: a service that is looked at tells which it may use,
+    /// and an offline one is none.
     pub fn with_all_online<T>(&self, all: &CpuList, act: impl FnOnce() -> T) -> T {
         let claim = Claim { active: all.clone(), ..Claim::default() };
         let told = self.held().register.claim(LOOK, &claim);

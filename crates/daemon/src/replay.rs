@@ -1,8 +1,11 @@
-//! A recorded run again: the same inputs must give the same commands; other parameters tell where they would have differed.
+//! A recorded run again: the same inputs must give the same commands; other parameters tell where
+//! they would have differed.
 //!
-//! The recording of a service is a row of segments (`service-NAME.000042.jsonl`; `hurry-up-PROCESS.000042.jsonl`), each a state and the steps after it, as
-//! `policy::log` writes them. Nothing but inputs is read for an answer: readings, questions of `set`, reloads, and whether
-//! commands could be carried out. A run that was killed leaves a last line that is cut off; it is passed over, and said.
+//! The recording of a service is a row of segments (`service-NAME.000042.jsonl`;
+//! `hurry-up-PROCESS.000042.jsonl`), each a state and the steps after it, as `policy::log` writes
+//! them. Nothing but inputs is read for an answer: readings, questions of `set`, reloads, and
+//! whether commands could be carried out. A run that was killed leaves a last line that is cut off;
+//! it is passed over, and said.
 
 use machine::{Command, CpuList, Instant};
 use policy::frequency::HurryUp;
@@ -17,13 +20,9 @@ use thiserror::Error;
 /// What became of one service's recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replay {
-    /// Its name.
     pub service: String,
-    /// RotatingLog read.
     pub segments: usize,
-    /// Steps repeated.
     pub steps: usize,
-    /// Commands that the run gave.
     pub commands: usize,
     /// The last line is cut off, as a run that was killed leaves it.
     pub torn: bool,
@@ -34,38 +33,23 @@ pub struct Replay {
 /// A moment at which the service would have had other CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Divergence {
-    /// When.
     pub at: Instant,
-    /// The CPUs that it had.
     pub had: CpuList,
     /// The CPUs that it would have had.
     pub would: CpuList,
-    /// Why.
     pub why: String,
 }
 
-/// Why nothing can be replayed.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     /// A folder or file cannot be read.
     #[error("cannot read {path}: {cause}", path = path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
-    /// No recording.
+    Unreadable { path: PathBuf, cause: io::Error },
     #[error("{0} holds no recording of a service\nhint: `roost govern --record DIR` makes one")]
     Empty(PathBuf),
     /// The replay says something else than the run, or a file is no recording.
     #[error("{path}: {cause}", path = path.display())]
-    Diverged {
-        /// Which file.
-        path: PathBuf,
-        /// Where, and how.
-        cause: log::Divergence,
-    },
+    Diverged { path: PathBuf, cause: log::Divergence },
 }
 
 impl Replay {
@@ -87,7 +71,8 @@ impl Replay {
         P: Recorded<Output = Vec<C>>,
     {
         let mut done = Self::nothing(name);
-        // RotatingLog follow each other seamlessly, so that they are one text; a mistake is told by its file's line.
+        // RotatingLog follow each other seamlessly, so that they are one text; a mistake is told by
+        // its file's line.
         let mut reached: Option<P> = None;
         for (at, path) in files.iter().enumerate() {
             let (text, torn) = whole_lines(path, at + 1 == files.len())?;
@@ -103,8 +88,9 @@ impl Replay {
         Ok(done)
     }
 
-    /// The inputs of every service recorded in `folder`, under other parameters. What was seen depended on the CPUs that the
-    /// service had, so from the first difference on this is what the policy *would have said*, not what would have been.
+    /// The inputs of every service recorded in `folder`, under other parameters. What was seen
+    /// depended on the CPUs that the service had, so from the first difference on this is what the
+    /// policy *would have said*, not what would have been.
     pub fn under(folder: &Path, params: Params) -> Result<Vec<Self>, ReplayError> {
         let run = |service: &str, files: &[PathBuf]| {
             let mut done = Self::nothing(service);

@@ -1,4 +1,5 @@
-//! A Unix socket with a name: taken over from a process that died, left to one that lives, removed by who made it.
+//! A Unix socket with a name: taken over from a process that died, left to one that lives, removed
+//! by who made it.
 
 use linux::{SafeError, SafeFolder};
 use std::ffi::OsString;
@@ -13,7 +14,8 @@ pub(crate) struct Place {
     name: OsString,
 }
 
-/// Listens at `path`, which whoever may by `mode` can connect to. The folder is made if it is not there.
+/// Listens at `path`, which whoever may by `mode` can connect to. The folder is made if it is not
+/// there.
 pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, Place)> {
     let (folder, name) = SafeFolder::of_file(path, Some(0o755)).map_err(SafeError::into_io)?;
     let listener = folder.listen(&name, mode, BACKLOG).map_err(SafeError::into_io)?;

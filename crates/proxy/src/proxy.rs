@@ -28,7 +28,6 @@ pub struct Proxy {
 /// Why a proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The requested set-up is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error(

@@ -66,7 +66,6 @@ pub enum Why {
     Drain,
 }
 
-/// A stage's present state.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) held: usize,

@@ -17,7 +17,6 @@ pub struct Config {
     /// The CPU of each worker. Several workers may share one.
     pub worker_cpus: Vec<CpuId>,
     pub store: StoreConfig,
-    /// The limits of a client.
     pub limits: Limits,
     pub policy: Policy,
     /// How deep the CPU of an active worker may sleep.
@@ -95,7 +94,6 @@ impl fmt::Debug for Log {
     }
 }
 
-/// The limits of a client.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Client connections at the most.

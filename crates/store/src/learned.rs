@@ -196,7 +196,6 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
     use std::sync::{Arc, Mutex};
 
-    /// A log, and its entries.
     fn log() -> (Log, Arc<Mutex<Vec<String>>>) {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&lines);

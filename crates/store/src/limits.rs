@@ -1,5 +1,5 @@
-//! How deeply the workers' CPUs may sleep, as it is asked of the machine: by way of the daemon where one runs, and else by the
-//! store itself.
+//! How deeply the workers' CPUs may sleep, as it is asked of the machine: by way of the daemon
+//! where one runs, and else by the store itself.
 //!
 //! ```text
 //!   alone (own locks) --a daemon listens--> asks --granted--> by the daemon
@@ -11,7 +11,8 @@
 //! Properties:
 //! - Nothing here waits for another process.
 //! - Limits that the store set are let go of after the daemon has granted them, and not before.
-//! - A CPU that another process holds is left as it is, which is said, and is asked for again ever more rarely.
+//! - A CPU that another process holds is left as it is, which is said, and is asked for again ever
+//!   more rarely.
 
 use crate::config::{Config, Log};
 use linux::arbiter::request::{IdleRequest, Request};
@@ -44,7 +45,8 @@ pub(crate) struct Limits {
     refused: CpuList,
     /// This daemon does not hear the store.
     deaf: Option<u32>,
-    /// The CPUs are asked for again then, since another process has them; and how long was waited last.
+    /// The CPUs are asked for again then, since another process has them; and how long was waited
+    /// last.
     again: Option<(Instant, Duration)>,
     /// A socket that appeared is knocked at until it is listened at: so many times more, and then.
     knocks: u32,
@@ -289,7 +291,8 @@ impl Limits {
 const KNOCKS: u32 = 20;
 const KNOCK_AGAIN: Duration = Duration::from_millis(50);
 
-/// CPUs that another process holds are asked for again after this time, then after twice as long, and so on.
+/// CPUs that another process holds are asked for again after this time, then after twice as long,
+/// and so on.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// And at the latest after this time.

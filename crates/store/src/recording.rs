@@ -113,7 +113,6 @@ impl RecordedScheduler {
         Ok(Self { policy, log, commands: VecDeque::new() })
     }
 
-    /// News for all workers.
     pub(crate) fn handle_reading(&mut self, now: Instant, reading: Reading) -> Guidance {
         self.tell(now, SchedulingInput::Reading(reading)).1.unwrap_or_default()
     }

@@ -1,7 +1,8 @@
 //! What a governed service's epochs were, small enough to keep for weeks.
 //!
-//! Each epoch is a point. Where there are more points than a page can show, two neighbours become one: the mean of the rate and
-//! the cores, the larger of the tails, so that what was missed stays to be seen.
+//! Each epoch is a point. Where there are more points than a page can show, two neighbours become
+//! one: the mean of the rate and the cores, the larger of the tails, so that what was missed stays
+//! to be seen.
 
 use daemon::{Governed, Status};
 use machine::{CpuId, Duration, Goal, Instant, Rate};
@@ -9,27 +10,21 @@ use policy::governing::Mode;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// All services of a run.
 #[derive(Debug, Serialize)]
 pub struct History {
     #[serde(skip)]
     began: Instant,
-    /// By name.
     pub services: BTreeMap<String, Told>,
 }
 
-/// One service.
 #[derive(Debug, Serialize)]
 pub struct Told {
-    /// As it was last.
     pub last: Status,
-    /// Its time, in order.
     pub points: Vec<Point>,
     /// So many epochs are one point.
     pub epochs_per_point: u32,
     /// Changes of its CPUs; the last ones where there were many.
     pub changes: Vec<Change>,
-    /// How many changes there were.
     pub changes_so_far: u64,
     /// Epochs with a goal and a known tail, and those of them that kept it.
     pub judged: (u64, u64),
@@ -43,31 +38,24 @@ pub struct Told {
     pending: Option<(Point, u32)>,
 }
 
-/// A stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Its end, in seconds since the beginning.
     pub at_s: f64,
     /// Requests per second.
     pub rate: Option<f64>,
-    /// The largest tail.
     pub tail_ns: Option<u64>,
-    /// Cores that it had.
     pub cores: f64,
-    /// What it was to keep.
     pub goal: Option<Goal>,
     /// It had all cores because something failed, or because it was paused.
     pub is_open: bool,
 }
 
-/// A change of its CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// When, in milliseconds since the beginning.
     pub at_ms: u64,
-    /// To these.
     pub cpus: String,
-    /// Why.
     pub why: String,
     /// What a person set, where it was that and not the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,7 +80,6 @@ fn interventions(before: &Status, now: &Status) -> Vec<String> {
 /// Sums over the epochs in which a CPU was parked.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Parked {
-    /// So many.
     pub epochs: u64,
     /// Of them, with a known share of work.
     pub known: u64,
@@ -100,7 +87,6 @@ pub struct Parked {
     pub busy: f64,
     /// The sums of the shares of each idle state.
     pub residency: Vec<f64>,
-    /// Epochs with known residency.
     pub slept: u64,
 }
 
@@ -110,7 +96,6 @@ const POINTS_MAX: usize = 4000;
 const CHANGES_MAX: usize = 200;
 
 impl History {
-    /// Nothing yet.
     pub fn begin(now: Instant) -> Self {
         Self { began: now, services: BTreeMap::new() }
     }
@@ -129,7 +114,8 @@ impl History {
             let table = governed.idle_tables().map(|(_, table)| table).max_by_key(|table| table.0.len());
             told.states = table.iter().flat_map(|table| &table.0).map(|state| state.name.clone()).collect();
         }
-        // Who was parked at the end of an epoch was so for most of it: changes come at its beginning.
+        // Who was parked at the end of an epoch was so for most of it: changes come at its
+        // beginning.
         for cpu in governed.last_cpus().iter().filter(|cpu| !told.last.cpus.0.contains(&cpu.cpu)) {
             let parked = told.parked.entry(cpu.cpu).or_default();
             parked.epochs += 1;

@@ -26,7 +26,6 @@ use options::{Governing, Subject};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-/// Does what is asked.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.subject {
         None if args.governing.plan => plan::run(&args.governing),

@@ -1,7 +1,8 @@
-//! `report.html` of a governed run: was the goal kept, on how many cores, and what did the parked ones do.
+//! `report.html` of a governed run: was the goal kept, on how many cores, and what did the parked
+//! ones do.
 //!
-//! Pure but for [`write()`]. What is not known has a sentence why instead of a figure; no CPU is called asleep that was not seen
-//! asleep.
+//! Pure but for [`write()`]. What is not known has a sentence why instead of a figure; no CPU is
+//! called asleep that was not seen asleep.
 
 use super::history::{History, Parked, Point, Told};
 use crate::run_folder::{self, Kind, Place};
@@ -13,7 +14,6 @@ use report::figures::{
 use report::run::RunInfo;
 use std::io::Write as _;
 
-/// How the figures are got.
 const METHOD: [&str; 4] = [
     "Rate and response times are what the kernel sees at the server's sockets: from a request's first byte until the answer's first \
      byte, and the delay of the interrupted CPU before it. What a client adds is not in them. A tail is taken over as many epochs \
@@ -24,9 +24,7 @@ const METHOD: [&str; 4] = [
     "Where there were too many epochs to draw, two become one: the mean of rate and cores, the larger tail.",
 ];
 
-/// All that was kept.
 const EPOCHS: &str = "epochs.json";
-/// Its folder.
 pub const KIND: Kind = Kind { name: "govern", mark: EPOCHS };
 
 /// Writes the run's folder, and says where its page is.
@@ -45,7 +43,6 @@ fn title(history: &History) -> String {
     format!("{} governed", names.join(", "))
 }
 
-/// The page.
 pub fn page(info: &RunInfo, history: &History) -> Page {
     let mut page = Page::of(info);
     let several = history.services.len() > 1;

@@ -87,7 +87,8 @@ pub fn run(args: &Governing) -> Result<ExitCode> {
     impossible(&plans)
 }
 
-/// A fixed policy that fixes nothing is taken, since its service may be watched; it is not taken silently.
+/// A fixed policy that fixes nothing is taken, since its service may be watched; it is not taken
+/// silently.
 pub fn warn_of_nothing(config: &Config) {
     for service in &config.services {
         if service.changes_nothing() {

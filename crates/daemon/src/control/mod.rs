@@ -1,12 +1,13 @@
 //! The daemon's Unix socket: `roost status`, `set`, `pause` and `resume`, and leases.
 //!
-//! A line of JSON is asked, a line is answered, and the connection ends. Everybody on the machine may ask how things are;
-//! only the daemon's own user and root may change something, which the kernel's word on the peer decides (SO_PEERCRED), not
-//! anything that it sends.
+//! A line of JSON is asked, a line is answered, and the connection ends. Everybody on the machine
+//! may ask how things are; only the daemon's own user and root may change something, which the
+//! kernel's word on the peer decides (SO_PEERCRED), not anything that it sends.
 //!
-//! What always holds: a line is read to 4 KiB and no further, for a second and no longer; a peer that sends nonsense is told so
-//! and closed; nothing that a peer does delays the daemon's epochs, since a thread of its own waits for all of them (`peers`);
-//! nothing that another user does delays root's questions, or those of the daemon's own user.
+//! What always holds: a line is read to 4 KiB and no further, for a second and no longer; a peer
+//! that sends nonsense is told so and closed; nothing that a peer does delays the daemon's epochs,
+//! since a thread of its own waits for all of them (`peers`); nothing that another user does delays
+//! root's questions, or those of the daemon's own user.
 
 mod peers;
 
@@ -28,62 +29,50 @@ use std::path::{Path, PathBuf};
 use std::time::Duration as StdDuration;
 use thiserror::Error;
 
-/// A question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ask {
-    /// How is everything?
     Status,
-    /// Change this.
     Set {
-        /// Of which service.
         service: String,
-        /// What.
         set: Set,
     },
     /// Govern this, too, for as long as the connection lasts.
     Lease(Box<Part>),
-    /// Combine this with what the others ask of the CPUs, instead of what was asked over this connection before and for as long
-    /// as it lasts.
+    /// Combine this with what the others ask of the CPUs, instead of what was asked over this
+    /// connection before and for as long as it lasts.
     Knobs(Request),
 }
 
-/// A change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Set {
-    /// Another goal.
     Goal(Goal),
     /// All cores, no limits, until `Resume`.
     Pause,
-    /// Policies decide again.
     Resume,
 }
 
-/// What is answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// To `Status`: each service, those that are governed and, by name and reason, those that are not.
+    /// To `Status`: each service, those that are governed and, by name and reason, those that are
+    /// not.
     Status {
-        /// Those that are.
         governed: Vec<Status>,
         /// Those that are not, with the reason.
         waiting: Vec<(String, String)>,
-        /// Who asks for what of the CPUs that services share: this daemon's own, and other processes of those that it holds.
+        /// Who asks for what of the CPUs that services share: this daemon's own, and other
+        /// processes of those that it holds.
         asked: Vec<Asked>,
-        /// Controllers with a thread.
         controllers: Vec<ControllerReport>,
-        /// Nothing is touched.
         dry_run: bool,
     },
     /// These are governed for as long as the connection lasts.
     Leased(Vec<String>),
     /// To `Knobs`.
     Combined(Combined),
-    /// A lease is not granted.
     NotLeased(Refusal),
-    /// It is done.
     Done,
     /// It is not done; the text says why.
     Refused(String),
@@ -94,7 +83,6 @@ pub enum Answer {
 /// A daemon at a control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Running {
-    /// Its process.
     pub process: u32,
     /// Its program, and the words before its first flag.
     pub command: String,
@@ -183,39 +171,17 @@ impl Lease {
     }
 }
 
-/// Why nothing was answered.
 #[derive(Debug, Error)]
 pub enum ControlError {
-    /// Nobody listens.
     #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost daemon`, or name its socket with --socket", path = path.display())]
-    Nobody {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
+    Nobody { path: PathBuf, cause: io::Error },
     /// The socket is somebody else's alone.
     #[error("{path} may not be asked by this user\nhint: use sudo", path = path.display())]
-    Denied {
-        /// Where.
-        path: PathBuf,
-    },
-    /// What came is no answer.
+    Denied { path: PathBuf },
     #[error("{path} answers something else than a daemon of this version: {cause}", path = path.display())]
-    Foreign {
-        /// Where.
-        path: PathBuf,
-        /// What is wrong with it.
-        cause: String,
-    },
-    /// The socket cannot be made.
+    Foreign { path: PathBuf, cause: String },
     #[error("cannot listen at {path}: {cause}\nhint: run as root, or name another place with --socket", path = path.display())]
-    Taken {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
+    Taken { path: PathBuf, cause: io::Error },
 }
 
 /// Asks the daemon at `path`.
@@ -253,7 +219,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Begins to listen. Each question goes to `hear` with the way back; a change comes only from who may make one.
+    /// Begins to listen. Each question goes to `hear` with the way back; a change comes only from
+    /// who may make one.
     pub fn listen(path: &Path, hear: impl Fn(Heard) -> bool + Send + 'static) -> Result<Self, ControlError> {
         let taken = |cause| ControlError::Taken { path: path.to_owned(), cause };
         let (listener, place) = socket::listen(path, 0o666).map_err(taken)?;
@@ -263,7 +230,6 @@ impl Control {
     }
 }
 
-/// What a line asks.
 pub fn question(line: &str) -> Result<Ask, String> {
     serde_json::from_str(line)
         .map_err(|error| format!("not understood ({}); ask \"status\", for example", plain(&error)))
@@ -342,7 +308,8 @@ mod tests {
         let mut slow = UnixStream::connect(&path).unwrap();
         slow.set_read_timeout(Some(StdDuration::from_millis(50))).unwrap();
         let mut answer = [0; 256];
-        // Each byte alone is in time; together they are not. Forty are two seconds, far from the four thousand of a line.
+        // Each byte alone is in time; together they are not. Forty are two seconds, far from the
+        // four thousand of a line.
         let answered = (0..200).find_map(|_| {
             let _ = slow.write_all(b"x");
             slow.read(&mut answer).ok()
@@ -352,7 +319,8 @@ mod tests {
         assert!(ask(&path, &Ask::Status).is_ok());
     }
 
-    /// Connections of another user, each with a byte of a line that never ends; none if this process may not be another user.
+    /// Connections of another user, each with a byte of a line that never ends; none if this
+    /// process may not be another user.
     fn strangers(path: &Path, user: u32, count: usize) -> Vec<UnixStream> {
         // The kernel's word on a peer is that on the thread that connected.
         let path = path.to_owned();

@@ -1,16 +1,20 @@
-//! Those who ask at the control socket, all at once: nobody waits for another's line, and root for nobody.
+//! Those who ask at the control socket, all at once: nobody waits for another's line, and root for
+//! nobody.
 //!
 //! ```text
 //!  accept --room of its kind?--> asks --a line--> queued --> waits --the daemon--> told --> closed
 //!              no: the oldest that has asked nothing ends        a stranger's question at a time
 //! ```
 //!
-//! Terms. *Ours* are root and the daemon's own user, by the kernel's word (SO_PEERCRED); all others are *strangers*.
+//! Terms. *Ours* are root and the daemon's own user, by the kernel's word (SO_PEERCRED); all others
+//! are *strangers*.
 //!
 //! What always holds, whatever strangers do:
-//! - They take no place, no descriptor of the reserve and no turn of ours; of their questions the daemon has one at a time.
+//! - They take no place, no descriptor of the reserve and no turn of ours; of their questions the
+//!   daemon has one at a time.
 //! - Each user has its own places: what one does is its own loss.
-//! - Each peer has bounded bytes and a bounded time; a failed accept is not tried again without a pause or a descriptor more.
+//! - Each peer has bounded bytes and a bounded time; a failed accept is not tried again without a
+//!   pause or a descriptor more.
 
 use super::{Answer, Ask, LEASE_PATIENCE, PATIENCE, QUESTION_MAX, question};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -31,7 +35,6 @@ use std::time::{Duration, Instant};
 /// The process that asked, as the kernel knew it when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
-    /// Its user.
     pub user: u32,
     /// Its number; 0 if it lives in another namespace.
     pub process: u32,
@@ -49,12 +52,10 @@ pub struct Reply {
     asker: Asker,
     /// The number of the lease, where one is asked for.
     lease: u64,
-    /// Dropped before the bell rings.
     sender: Option<Sender<Answer>>,
     bell: Arc<OwnedFd>,
 }
 
-/// What the daemon is told.
 #[derive(Debug)]
 pub enum Heard {
     /// A question, and the way back.
@@ -69,7 +70,6 @@ impl Reply {
         self.lease
     }
 
-    /// Whose question it is.
     pub fn asker(&self) -> Asker {
         self.asker
     }
@@ -96,11 +96,9 @@ enum State {
     Asks(Vec<u8>),
     /// A stranger whose turn has not come.
     Queued(Ask),
-    /// The daemon has its question.
     Waits(Receiver<Answer>),
     /// So much of its answer is left.
     Told(Vec<u8>),
-    /// Its lease lasts.
     Leased,
 }
 
@@ -113,9 +111,7 @@ struct Peer {
     until: Instant,
     /// Its lease, asked for or granted.
     lease: Option<u64>,
-    /// The lease is granted.
     is_granted: bool,
-    /// It may ask again.
     goes_on: bool,
 }
 
@@ -140,7 +136,6 @@ impl Peer {
     }
 }
 
-/// The thread that has them.
 pub(super) struct Peers<F> {
     listener: UnixListener,
     bell: Arc<OwnedFd>,
@@ -268,7 +263,8 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
         }
     }
 
-    /// Ends the oldest of the user with the most connections that has asked nothing yet. False if there is none.
+    /// Ends the oldest of the user with the most connections that has asked nothing yet. False if
+    /// there is none.
     fn make_room(&mut self, is_ours: bool, user: u32) -> bool {
         let mut users = BTreeMap::from([(user, 1)]);
         for peer in self.peers.iter().filter(|peer| peer.is_ours == is_ours) {
@@ -292,7 +288,6 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
         }
     }
 
-    /// False when it is over.
     fn attend(&mut self, place: usize, now: Instant) -> bool {
         let peer = &mut self.peers[place];
         if let State::Asks(line) = &mut peer.state {
@@ -346,7 +341,6 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
         }
     }
 
-    /// Its line is here.
     fn take(&mut self, place: usize, line: &[u8], now: Instant) {
         let peer = &mut self.peers[place];
         let ask =
@@ -445,19 +439,15 @@ fn is_out_of_descriptors(cause: &io::Error) -> bool {
 
 /// Connections of ours at a time.
 const OURS_MAX: usize = 32;
-/// Of all strangers.
 const STRANGERS_MAX: usize = 32;
-/// Of one of them.
 const USER_MAX: usize = 8;
 /// Accepted before those who are there are looked at again.
 const BATCH: usize = 128;
 /// Descriptors that are kept for when the process has no others.
 const RESERVE: usize = 2;
-/// A turn takes no less.
 const TURN: Duration = Duration::from_millis(1);
 /// Between two looks whether a connection with a lease is still there, where its end was not told.
 const LOOK_AT_LEASES: Duration = Duration::from_secs(3600);
-/// For a whole line.
 const QUESTION_TIME: Duration = Duration::from_secs(1);
 /// Until the next is accepted, where one could not be.
 const AFTER_TROUBLE: Duration = Duration::from_millis(50);

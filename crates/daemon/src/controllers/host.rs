@@ -33,30 +33,23 @@ pub enum Owner {
 /// What a controller's thread tells the loop.
 #[derive(Debug)]
 pub enum Happened {
-    /// It took hold.
     Opened,
-    /// A line for the operator.
     Notice(String),
-    /// It did not take hold.
     Refused(Refusal),
     /// It ended: as it was told, or by itself with a line, or because of something.
     Ended {
         /// `Ok(None)`: it was told to.
         outcome: Result<Option<String>, Refusal>,
-        /// What was put back.
         lines: Vec<String>,
         /// It will not be opened again.
         is_final: bool,
     },
 }
 
-/// Where a controller stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ControllerState {
-    /// It takes hold.
     Opening,
-    /// It decides.
     Running,
     /// Its service is not there, or its knobs are not to be had; it is tried again.
     Waiting,
@@ -69,11 +62,8 @@ pub enum ControllerState {
 /// A controller, as `status` tells of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ControllerReport {
-    /// The instance.
     pub name: String,
-    /// Where it stands.
     pub state: ControllerState,
-    /// Why it does not run.
     pub why: Option<String>,
     /// Why it was withdrawn; `None`: it was not, or its service ended in good order.
     pub refused: Option<RefusalKind>,
@@ -97,7 +87,6 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Everything that the thread needs.
 pub(crate) struct Host {
     name: String,
     run: u64,
@@ -274,7 +263,6 @@ impl Hosted {
         }
     }
 
-    /// It runs from now on.
     pub(crate) fn opened(&mut self) {
         (self.state, self.why, self.wait) = (ControllerState::Running, None, FIRST_WAIT);
         self.refused = None;
@@ -287,7 +275,6 @@ impl Hosted {
         self.wait = (self.wait * 2).min(LAST_WAIT);
     }
 
-    /// It is not tried again.
     pub(crate) fn withdraw(&mut self, why: String, refused: Option<RefusalKind>) {
         (self.state, self.why, self.due) = (ControllerState::Withdrawn, Some(why), None);
         self.refused = refused;

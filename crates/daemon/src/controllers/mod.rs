@@ -44,13 +44,10 @@ use wake::{Wake, WakeConfig, WakeHandle, WakeStatus};
 pub struct Machine {
     /// The folder below which `/sys`, `/proc` and `/run` lie.
     pub root: Root,
-    /// Decide, and change nothing.
     pub dry_run: bool,
-    /// The folder for recordings.
     pub record: Option<PathBuf>,
     /// The file to which changes are appended.
     pub audit: Option<PathBuf>,
-    /// How frequencies are set.
     pub frequency: ClockMeans,
     /// True once this controller is told to end, for what takes long in `open`.
     pub ends: Arc<AtomicBool>,
@@ -60,10 +57,10 @@ pub struct Machine {
 
 /// A decision with its sensors and its actuators, on a thread of its own.
 pub trait Controller: Sized + Send + 'static {
-    /// Its table of the configuration.
     type Config: Clone + Send + 'static;
 
-    /// Takes hold of its service and its knobs. What it changes here, `release` or `drop` puts back.
+    /// Takes hold of its service and its knobs. What it changes here, `release` or `drop` puts
+    /// back.
     fn open(machine: &Machine, config: &Self::Config) -> Result<Self, Refusal>;
 
     /// Ends [`Self::run`] from another thread, now or as soon as it begins.
@@ -78,7 +75,6 @@ pub trait Controller: Sized + Send + 'static {
         false
     }
 
-    /// Its state now.
     fn status(&self, now: Instant) -> ControllerStatus;
 
     /// Lines for the operator since the last call.
@@ -95,7 +91,6 @@ pub trait Controller: Sized + Send + 'static {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Table {
-    /// Background work that is frozen.
     Quiesce(QuiesceConfig),
     /// A service with a hot function.
     HurryUp(HurryUpConfig),
@@ -133,7 +128,6 @@ impl Table {
 
 /// A controller of this process, as a view sees it.
 pub enum Seen<'a> {
-    /// Background work that is frozen.
     Quiesce(&'a Quiesce),
     /// A service with a hot function.
     HurryUp(&'a Hurry),
@@ -145,7 +139,6 @@ pub enum Seen<'a> {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum ControllerStatus {
-    /// Background work that is frozen.
     Quiesce(Box<QuiesceStatus>),
     /// A service with a hot function.
     HurryUp(Box<HurryStatus>),

@@ -14,11 +14,9 @@ use std::fmt::Display;
 use std::io::ErrorKind;
 use thiserror::Error;
 
-/// Which of the exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalKind {
-    /// It was tried and failed.
     Failed,
     /// The flags or the configuration are wrong.
     Usage,
@@ -28,11 +26,9 @@ pub enum RefusalKind {
     Held,
 }
 
-/// Why something is not done.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The class of the reason.
     pub kind: RefusalKind,
     /// The reason, and what to do about it.
     pub message: String,
@@ -43,7 +39,6 @@ impl Refusal {
         Self { kind, message: message.to_string() }
     }
 
-    /// It was tried and failed.
     pub fn failed(message: impl Display) -> Self {
         Self::new(RefusalKind::Failed, message)
     }

@@ -23,7 +23,6 @@ impl Daemon {
         }
     }
 
-    /// Opens those that are due.
     pub(super) fn open_controllers(&mut self) {
         let (now, machine) = (linux::now(), self.machine());
         for hosted in &mut self.controllers {

@@ -1,10 +1,11 @@
-//! Idle limits that another process asks for over its connection to the control socket: a store, say.
+//! Idle limits that another process asks for over its connection to the control socket: a store,
+//! say.
 //!
 //! Properties:
 //! - However the process ends, its connection closes, and what the rest wants is in force then.
 //! - Each request takes the place of the last one over the same connection.
-//! - Root and the daemon's user may ask: a limit affects all processes of a CPU. How many connections a user has is bounded by the
-//!   control socket.
+//! - Root and the daemon's user may ask: a limit affects all processes of a CPU. How many
+//!   connections a user has is bounded by the control socket.
 
 use super::leases::is_own;
 use super::{Answer, Asker, Daemon, Refusal, Reply, StartError};

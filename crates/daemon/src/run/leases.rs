@@ -217,9 +217,9 @@ pub(super) fn is_own(user: u32) -> bool {
 }
 
 /// Leaves of `part` only requests that affect no process of another user: services by process or
-/// port, kept on their CPUs thread by thread. Idle limits, frequencies, offline CPUs, frozen cgroups
-/// and wake-ups affect every process of a CPU or cgroup; pages that are fetched as root may not be
-/// the user's to read.
+/// port, kept on their CPUs thread by thread. Idle limits, frequencies, offline CPUs, frozen
+/// cgroups and wake-ups affect every process of a CPU or cgroup; pages that are fetched as root may
+/// not be the user's to read.
 fn limit_to_own(root: &Root, part: &mut Part, user: u32) -> Result<(), Refusal> {
     let refused = |what: &str| {
         Err(Refusal::held(format!(

@@ -1,8 +1,9 @@
 //! All services, and who asks in between.
 //!
-//! One thread waits for the next of: an epoch that is over, a change that has taken effect, a question, a signal. A service that
-//! is not there is looked for again, ever more rarely; one that ends is released and looked for. The thread keeps itself on the
-//! CPUs that the services have: those are awake anyway, and a parked CPU is not woken for its sake.
+//! One thread waits for the next of: an epoch that is over, a change that has taken effect, a
+//! question, a signal. A service that is not there is looked for again, ever more rarely; one that
+//! ends is released and looked for. The thread keeps itself on the CPUs that the services have:
+//! those are awake anyway, and a parked CPU is not woken for its sake.
 
 mod controllers;
 mod knob_leases;
@@ -32,12 +33,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use thiserror::Error;
 
-/// Something that happens between epochs.
 #[derive(Debug)]
 pub enum Event {
-    /// End, and put everything back.
     Stop,
-    /// Read the configuration again.
     Reload,
     /// Far more came for this service than was reckoned with.
     Alarm(String, RequestAlarm),
@@ -54,13 +52,10 @@ pub enum Event {
 /// The state of everything, with its types.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Services that are governed.
     pub services: Vec<Status>,
-    /// Controllers that run, by name.
     pub controllers: Vec<(String, ControllerStatus)>,
 }
 
-/// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
     /// What was put back, a line each.
@@ -81,7 +76,6 @@ pub enum StartError {
     /// The clocks of a service cannot be chosen here.
     #[error("{service}: {reason}")]
     NoClocks {
-        /// Which.
         service: String,
         /// What is missing, and what to do.
         reason: String,
@@ -92,31 +86,20 @@ pub enum StartError {
     /// Parked CPUs cannot be taken offline.
     #[error(transparent)]
     Hotplug(#[from] HotplugError),
-    /// The control socket.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// Another daemon listens there.
     #[error("{0} governs this machine already\nhint: stop it, or add to its configuration and reload it")]
     Running(Running),
-    /// The audit file.
     #[error("cannot append to {path}: {cause}\nhint: name another file with audit = \"...\"", path = path.display())]
-    Audit {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
+    Audit { path: PathBuf, cause: io::Error },
 }
 
-/// How to start.
 pub struct Options {
     /// Where `/sys`, `/proc` and `/run` are.
     pub root: Root,
-    /// What to do.
     pub config: Config,
     /// Where the configuration comes from, for a reload; `None`: the command line.
     pub file: Option<PathBuf>,
-    /// Touch nothing.
     pub dry_run: bool,
     /// What is not there is an error, and the end of all that is governed ends the daemon.
     pub strict: bool,
@@ -126,7 +109,6 @@ pub struct Options {
     pub observer: Option<Observer>,
 }
 
-/// The daemon.
 pub struct Daemon {
     root: Root,
     config: Config,
@@ -134,7 +116,6 @@ pub struct Daemon {
     dry_run: bool,
     slots: Vec<Slot>,
     arbiter: Arbiter,
-    /// Held for services.
     holder: Option<IdleLimits>,
     clocks: Option<Clocks>,
     park: Option<Park>,
@@ -142,9 +123,7 @@ pub struct Daemon {
     _control: Control,
     log: Log,
     say: Box<dyn FnMut(&str) + Send>,
-    /// Where this thread keeps itself.
     own: CpuList,
-    /// Where alarms are told.
     alarms: Option<Sender<Event>>,
     heart: Option<Heart>,
     /// Why a configuration that is read again may not be taken, if so.
@@ -153,7 +132,6 @@ pub struct Daemon {
     observer: Option<Observer>,
     strict: bool,
     controllers: Vec<Hosted>,
-    /// Runs of controllers so far.
     runs: u64,
     leases: BTreeMap<u64, Lease>,
     knob_leases: BTreeMap<u64, KnobLease>,
@@ -186,7 +164,6 @@ struct Slot {
 }
 
 enum State {
-    /// It is governed.
     Governed {
         governed: Box<Governed>,
         due: Instant,
@@ -200,7 +177,8 @@ enum State {
 }
 
 impl Daemon {
-    /// Takes hold of every service that is there. `say` hears what an operator should know, a line at a time.
+    /// Takes hold of every service that is there. `say` hears what an operator should know, a line
+    /// at a time.
     pub fn start(options: Options, say: impl FnMut(&str) + Send + 'static) -> Result<Self, StartError> {
         let Options { root, config, file, dry_run, strict, events, observer } = options;
         // First: a second daemon is refused before it touches anything.
@@ -256,7 +234,8 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Tells the tail at this goal's percentile of services that have no goal, so that they can be compared.
+    /// Tells the tail at this goal's percentile of services that have no goal, so that they can be
+    /// compared.
     pub fn watch_goal(&mut self, goal: Goal) {
         for slot in &mut self.slots {
             if let State::Governed { governed, .. } = &mut slot.state {
@@ -265,7 +244,8 @@ impl Daemon {
         }
     }
 
-    /// Alarms come as events to `sender`, whose other end is what [`Self::run`] is given. Without this there are none.
+    /// Alarms come as events to `sender`, whose other end is what [`Self::run`] is given. Without
+    /// this there are none.
     pub fn hear_alarms(&mut self, sender: Sender<Event>) {
         self.alarms = Some(sender);
         for slot in &mut self.slots {
@@ -275,14 +255,14 @@ impl Daemon {
         }
     }
 
-    /// Calls `beat` this often, by the loop itself and so whether or not there is a service: a watchdog hears of a daemon that
-    /// hangs, and not of one that has nothing to do.
+    /// Calls `beat` this often, by the loop itself and so whether or not there is a service: a
+    /// watchdog hears of a daemon that hangs, and not of one that has nothing to do.
     pub fn keep_alive(&mut self, every: Duration, beat: impl FnMut() + Send + 'static) {
         self.heart = Some(Heart { every, next: linux::now(), beat: Box::new(beat) });
     }
 
-    /// A configuration that is read again is taken only where `objection` has none: what was no reason against starting with nothing
-    /// to govern may be one against a service.
+    /// A configuration that is read again is taken only where `objection` has none: what was no
+    /// reason against starting with nothing to govern may be one against a service.
     pub fn object(&mut self, objection: impl Fn(&Config) -> Option<String> + Send + 'static) {
         self.objection = Box::new(objection);
     }
@@ -360,7 +340,6 @@ impl Daemon {
         Finished { lines: self.release(events), outcome }
     }
 
-    /// Does what is due.
     fn turn(&mut self, look: &mut impl FnMut(&Governed)) {
         self.open_controllers();
         let mut all = News::default();
@@ -603,7 +582,6 @@ impl Daemon {
         }
     }
 
-    /// Everything back.
     fn release(mut self, events: &Receiver<Event>) -> Vec<String> {
         let mut lines = self.end_controllers(events);
         // First: a service that lives among them gets its CPUs back from above.
@@ -718,7 +696,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Under this name CPUs are held for services.
 const NAME: &str = "services";
 
-/// A change of a running service's CPUs takes effect within 15 ms in 99 of 100 cases (`bpf-and-wakeups.md` measured 12).
+/// A change of a running service's CPUs takes effect within 15 ms in 99 of 100 cases
+/// (`bpf-and-wakeups.md` measured 12).
 const SETTLING: Duration = Duration::from_millis(20);
 
 /// A service that is not there is looked for after this time, then after twice as long, and so on.

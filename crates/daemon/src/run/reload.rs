@@ -1,7 +1,8 @@
 //! SIGHUP: the configuration is read again.
 //!
-//! What always holds: a configuration that is wrong, or that asks for clocks which cannot be had here, changes nothing. What is set
-//! by other means from now on is put back by the old ones first; a service that goes on as it was is not disturbed.
+//! What always holds: a configuration that is wrong, or that asks for clocks which cannot be had
+//! here, changes nothing. What is set by other means from now on is put back by the old ones first;
+//! a service that goes on as it was is not disturbed.
 
 use super::knobs::wanted_clocks;
 use super::{Daemon, Owner, Slot, State};

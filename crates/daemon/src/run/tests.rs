@@ -1,4 +1,5 @@
-//! A daemon whose service is not there: what it holds for it is held all the same, on a machine made by hand.
+//! A daemon whose service is not there: what it holds for it is held all the same, on a machine
+//! made by hand.
 
 use super::*;
 use linux::arbiter::Connection;

@@ -1,7 +1,9 @@
-//! The policies that choose clocks, on the lab's machine of eight CPUs with six frequencies each (`lab/run frequency-policies`).
+//! The policies that choose clocks, on the lab's machine of eight CPUs with six frequencies each
+//! (`lab/run frequency-policies`).
 //!
-//! An emulator has no counters and its clock changes no speed, so what is *seen* is made up here: instructions by the cap that is
-//! in force, tails by the same. What is *done* is real: a port of the machine, one for each CPU, reads what Linux commanded.
+//! An emulator has no counters and its clock changes no speed, so what is *seen* is made up here:
+//! instructions by the cap that is in force, tails by the same. What is *done* is real: a port of
+//! the machine, one for each CPU, reads what Linux commanded.
 
 use crate::govern_lab::{self, Other, Server};
 use crate::lab_ports::commanded;
@@ -134,7 +136,8 @@ fn each_core_s_clock_follows_what_its_work_makes_of_it() {
             }
         }
         println!("{governor}: slowest seen {slowest:?}, now {:?}", commanded());
-        // 10 % is less than the smallest step costs who only computes, and all of it costs nothing who only waits.
+        // 10 % is less than the smallest step costs who only computes, and all of it costs nothing
+        // who only waits.
         until([26, 26, 26, 26, 10, 10, 10, commanded()[7]]);
         assert_eq!(slowest[..7], [10; 7], "each was tried in the slowest gear");
         driven.tell(&Input::Pause(true));
@@ -150,7 +153,8 @@ fn all_clocks_go_as_low_as_the_goal_allows_and_up_at_once_when_it_is_missed() {
         begin(governor);
         let goal: Goal = "1ms@p99".parse().expect("a goal");
         let mut driven = Driven::by(Frequency::Pegasus(goal, pegasus::Params::default()));
-        // A tail in inverse proportion to the clock: within the band of 0.85 to 1 at 1.7 GHz and at no other.
+        // A tail in inverse proportion to the clock: within the band of 0.85 to 1 at 1.7 GHz and at
+        // no other.
         let mut at = Vec::new();
         for _ in 0..80 {
             let tail = Duration::from_nanos(1_600_000 * 1_000_000 / driven.cap(0).0);

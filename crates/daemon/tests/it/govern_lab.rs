@@ -1,7 +1,9 @@
-//! A running server, governed on the lab's machine of eight CPUs with real idle states (`lab/run govern`).
+//! A running server, governed on the lab's machine of eight CPUs with real idle states
+//! (`lab/run govern`).
 //!
-//! The server is this very program, started again: it answers each line that it is sent. Nobody asks it anything at first, so
-//! it is parked on one core; then many ask at once, and it gets all of them.
+//! The server is this very program, started again: it answers each line that it is sent. Nobody
+//! asks it anything at first, so it is parked on one core; then many ask at once, and it gets all
+//! of them.
 
 use daemon::{Config, Daemon, Event, Options, Policy, ServiceConfig, Status, Target};
 use linux::EndsWithParent as _;
@@ -53,7 +55,6 @@ impl Server {
         Self::start_in("lab-govern")
     }
 
-    /// Below this one.
     pub fn start_in(slice: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(["govern_lab::serves", "--exact", "--ignored", "--nocapture"])
@@ -126,7 +127,8 @@ fn govern(server: &Server, folder: &Path) -> Running {
 
 const GOVERNS: &str = "ROOST_LAB_GOVERNS";
 
-/// Not a test: another daemon, when this program starts itself again. The service is what the variable says.
+/// Not a test: another daemon, when this program starts itself again. The service is what the
+/// variable says.
 #[test]
 #[ignore = "another daemon of the other tests"]
 fn governs() {
@@ -280,7 +282,8 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     for _ in 0..10 {
         daemon.until("an epoch", |_| true);
     }
-    // A sleep is counted when it ends, and a parked CPU may have slept all the time: it is woken once.
+    // A sleep is counted when it ends, and a parked CPU may have slept all the time: it is woken
+    // once.
     let anywhere = linux::allowed_cpus().expect("CPUs");
     linux::pin_current_thread(CpuId(5)).expect("it may be pinned");
     linux::pin_current_thread_to(&anywhere).expect("it may run anywhere again");
@@ -341,7 +344,8 @@ fn active_cpus_sleep_as_each_was_told() {
         daemon.until("an epoch", |_| true);
     }
     assert_eq!(forbidden(), "1110");
-    // No limit ends a sleep that has begun, and it is counted when it ends: so each of them is woken once.
+    // No limit ends a sleep that has begun, and it is counted when it ends: so each of them is
+    // woken once.
     let anywhere = linux::allowed_cpus().expect("CPUs");
     for cpu in 1..4 {
         linux::pin_current_thread(CpuId(cpu)).expect("it may be pinned");
@@ -429,7 +433,8 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
     assert_eq!((server.cpus(), cpus), ("0".to_owned(), "0".to_owned()));
     assert_eq!([queues, interrupts, console].map(|mask| mask.trim_start_matches('0').to_owned()), ["1"; 3]);
     daemon.until("an epoch", |_| true);
-    // Where the host is busy, an epoch's work takes several ticks, and at each the kernel may ask an idle CPU to balance: that only adds.
+    // Where the host is busy, an epoch's work takes several ticks, and at each the kernel may ask
+    // an idle CPU to balance: that only adds.
     let with = parked_wakeups().min(parked_wakeups());
     let lines = daemon.end();
     println!("{}", lines.join("\n"));
@@ -438,8 +443,9 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
     println!(
         "wake-ups of seven CPUs in {WATCHED} epochs of {EPOCH}: governed {with}, before {earlier}, after {later}"
     );
-    // A counted event spreads by the root of its number; three times that, of both, is no chance. An epoch must not wake all
-    // seven: on a quiet host it wakes one in two of five epochs on 6.1, and two in all is what it stays below on a busy one.
+    // A counted event spreads by the root of its number; three times that, of both, is no chance.
+    // An epoch must not wake all seven: on a quiet host it wakes one in two of five epochs on 6.1,
+    // and two in all is what it stays below on a busy one.
     let without = earlier.min(later);
     let noise = 3.0 * ((with + without) as f64).sqrt();
     let caused = with as f64 - without as f64;

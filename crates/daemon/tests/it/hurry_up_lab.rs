@@ -1,8 +1,9 @@
-//! Hurry-up on the lab's machine of eight CPUs with six frequencies each (`lab/run hurry-up`): real threads, the program in a real kernel,
-//! `scaling_setspeed`, and a port for each CPU that reads what Linux commanded.
+//! Hurry-up on the lab's machine of eight CPUs with six frequencies each (`lab/run hurry-up`): real
+//! threads, the program in a real kernel, `scaling_setspeed`, and a port for each CPU that reads
+//! what Linux commanded.
 //!
-//! The service is this program again (`victim`), a native server that writes slots; no JVM fits into that machine. Nothing is judged by time:
-//! what shall come is waited for.
+//! The service is this program again (`victim`), a native server that writes slots; no JVM fits
+//! into that machine. Nothing is judged by time: what shall come is waited for.
 
 use crate::lab_ports::commanded;
 use daemon::hurry_up::{ClocksAsked, Ending, Hurry, HurryOptions, Preset, SlotSource, Stop};
@@ -19,7 +20,8 @@ use std::thread::JoinHandle;
 
 const VICTIM: &str = "ROOST_LAB_HURRY_UP";
 
-/// Not a test of its own: the body of the service. One thread, which goes where it is told, enters, and leaves.
+/// Not a test of its own: the body of the service. One thread, which goes where it is told, enters,
+/// and leaves.
 #[test]
 fn victim() {
     let Ok(path) = std::env::var(VICTIM) else { return };
@@ -117,8 +119,8 @@ impl Governor {
         let options = options(service.child.id(), &service.slots, threshold);
         let mut hurry = Hurry::open(&options).expect("this needs the lab's machine: run `lab/run hurry-up`");
         let notices = hurry.drain_notices();
-        // On a kernel that lacks what the program needs, threads are followed by files in /proc, and
-        // no idle CPU can be told.
+        // On a kernel that lacks what the program needs, threads are followed by files in /proc,
+        // and no idle CPU can be told.
         let sees_idle = match ThreadProgram::load(std::process::id()) {
             Err(error) if error.is_lack() => {
                 println!("SKIPPED, idle CPUs: {error}");
@@ -184,8 +186,8 @@ fn a_call_takes_its_clock_from_cpu_to_cpu_and_leaves_none_behind() {
     let mut service = Service::start(folder.path());
     service.tell("6");
     let governor = Governor::start(&service, Duration::from_secs(2));
-    // It computes outside, since before the governor came: other work. How many CPUs were idle when it looked is chance: while nobody
-    // is inside it looks seldom.
+    // It computes outside, since before the governor came: other work. How many CPUs were idle when
+    // it looked is chance: while nobody is inside it looks seldom.
     let sees_idle = governor.sees_idle;
     until("at work", |ports| ports[6] == WORK && (ports.contains(&IDLE) || !sees_idle));
     service.tell("enter");

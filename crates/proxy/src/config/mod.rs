@@ -33,7 +33,6 @@ pub struct Config {
     /// The rest of the stage's constants. Its mode, period, phase and quantile follow from the keys
     /// above.
     pub stage: Params,
-    /// The limits of one client.
     pub limits: Limits,
     pub health: Health,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,7 +154,6 @@ pub struct Server {
 pub struct ConfigError(String);
 
 impl ConfigError {
-    /// With the remedy.
     pub(crate) fn new(fix: impl Into<String>) -> Self {
         Self(fix.into())
     }

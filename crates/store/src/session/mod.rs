@@ -75,7 +75,6 @@ enum Step {
     Stop(usize, Next),
 }
 
-/// The budget of one call.
 struct Turn<'c, 'a> {
     out: &'c mut Vec<u8>,
     context: &'c Context<'a>,

@@ -21,10 +21,8 @@ use machine::Duration;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
-/// A person reads no faster.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let root = args.root.clone().map_or_else(Root::system, Root::at);
     let config = Config {

@@ -1,6 +1,8 @@
-//! `report.html` of a run: how long calls take, where the threshold lies, and how fast each CPU was when.
+//! `report.html` of a run: how long calls take, where the threshold lies, and how fast each CPU was
+//! when.
 //!
-//! Pure but for [`write()`]. All of it is measured; what a clock saves is not, for no meter is read here.
+//! Pure but for [`write()`]. All of it is measured; what a clock saves is not, for no meter is read
+//! here.
 
 use crate::run_folder::{self, Kind, Place};
 use anyhow::Result;
@@ -14,7 +16,6 @@ use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
 
-/// How the figures are got.
 const METHOD: [&str; 4] = [
     "Calls are timed by the service itself, from entering the hot function until leaving it; of calls that follow each other faster than the governor \
      looks, the last before each look is seen.",
@@ -24,17 +25,12 @@ const METHOD: [&str; 4] = [
     "Nothing here is an energy: no meter is read.",
 ];
 
-/// All that was kept.
 const NUMBERS: &str = "hurry-up.json";
-/// Its folder.
 pub const KIND: Kind = Kind { name: "hurry-up", mark: NUMBERS };
-/// Points of the distribution.
 const SHARES: [f64; 13] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0];
 
-/// What a run was.
 #[derive(Debug, Serialize)]
 pub struct Told {
-    /// At its end.
     pub last: HurryStatus,
     /// The clocks of the three levels.
     pub clocks: [Kilohertz; 3],
@@ -44,7 +40,6 @@ pub struct Told {
     pub calls: Vec<(f64, u64)>,
     /// Seconds since the beginning, and the threshold from then on, in nanoseconds.
     pub thresholds: Vec<(f64, u64)>,
-    /// Each CPU.
     pub cpus: Vec<CpuTally>,
 }
 
@@ -82,7 +77,6 @@ fn told(hurry: &Hurry) -> Told {
     }
 }
 
-/// The page.
 fn page(info: &RunInfo, told: &Told) -> Page {
     let mut page = Page {
         summary: summary(told),

@@ -1,5 +1,5 @@
-//! What is done about what a policy says: CPUs, idle limits and clocks, in force or owed, and repaired where somebody else
-//! changed them.
+//! What is done about what a policy says: CPUs, idle limits and clocks, in force or owed, and
+//! repaired where somebody else changed them.
 
 use super::{Governed, LastChange, News};
 use crate::audit::{Entry, now_unix_s};
@@ -57,7 +57,8 @@ impl Governed {
         }
     }
 
-    /// Somebody else's change of a clock: set once more, and where that was in vain the policy lets go of everything.
+    /// Somebody else's change of a clock: set once more, and where that was in vain the policy lets
+    /// go of everything.
     pub(super) fn look_for_other_clocks(
         &mut self,
         now: Instant,
@@ -105,7 +106,8 @@ impl Governed {
             }
         }
         self.limits_of_clocks.insert(cpu, limit);
-        // The tail under another clock is another; each core's own progress changes too often to begin anew for.
+        // The tail under another clock is another; each core's own progress changes too often to
+        // begin anew for.
         news.moved |= self.config.frequency == FrequencyMode::Pegasus;
         let entry = self.entry(
             &format!("clock of {cpu}"),
@@ -177,7 +179,8 @@ impl Governed {
     ) -> Result<(), String> {
         if self.confiner.is_some() {
             let Some(holder) = holder else { return Ok(()) };
-            // A floor is looked at again in each epoch; a new one waits for that where it may have to yield.
+            // A floor is looked at again in each epoch; a new one waits for that where it may have
+            // to yield.
             let yields = limit == IdleLimit::Deepest && self.yielded.contains(&cpu);
             let state = holder.limit(&self.config.name, cpu, if yields { IdleLimit::None } else { limit });
             news.notices.extend(holder.drain_notices());
@@ -191,7 +194,8 @@ impl Governed {
         Ok(())
     }
 
-    /// A floor is a wish for power: where another service or process needs the CPU for something it is not in force.
+    /// A floor is a wish for power: where another service or process needs the CPU for something it
+    /// is not in force.
     pub(super) fn yield_floors(&mut self, holder: Option<&mut IdleLimits>, news: &mut News) {
         let floors: BTreeSet<CpuId> = (self.limits.iter())
             .filter_map(|(&cpu, limit)| (*limit == IdleLimit::Deepest).then_some(cpu))

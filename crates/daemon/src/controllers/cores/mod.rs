@@ -5,9 +5,9 @@
 //!   -----| owed, drift | reading -> policy -> commands -> host -> audit  |--- 20 ms: what queued up before is not counted ---
 //! ```
 //!
-//! A command that was refused is *owed*: it is tried again each epoch, and each failure is told to the policy, which fails open
-//! when they do not end. *Drift* is repaired once; where it comes back the policy is told, and everything of ours is taken away
-//! while somebody else's change stays.
+//! A command that was refused is *owed*: it is tried again each epoch, and each failure is told to
+//! the policy, which fails open when they do not end. *Drift* is repaired once; where it comes back
+//! the policy is told, and everything of ours is taken away while somebody else's change stays.
 //!
 //! ```text
 //!   open.rs        finds it and takes hold of it, or says why not
@@ -51,7 +51,6 @@ use policy::governing::{Decided, FrequencyMode, Governing, Input};
 use policy::log::{Recorded as _, state_line, step_line};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A service that is governed.
 pub struct Governed {
     root: Root,
     config: ServiceConfig,
@@ -94,13 +93,11 @@ pub struct Governed {
 /// What happened that somebody must hear of.
 #[derive(Debug, Default)]
 pub struct News {
-    /// What was changed.
     pub entries: Vec<Entry>,
     /// What an operator should know; each is said once.
     pub notices: Vec<String>,
     /// The service's CPUs have changed: what follows is to be counted anew.
     pub moved: bool,
-    /// The service is no more.
     pub ended: bool,
 }
 
@@ -110,7 +107,8 @@ impl Governed {
         &self.service.processes
     }
 
-    /// Which CPUs it needs is said through this from now on, and what is not governed is kept off its parked ones.
+    /// Which CPUs it needs is said through this from now on, and what is not governed is kept off
+    /// its parked ones.
     pub fn keep_others_off(&mut self, park: Option<&Park>) {
         let park = park.filter(|_| self.confiner.is_some());
         if let Some(park) = park {
@@ -137,17 +135,14 @@ impl Governed {
         self.clocks = clocks.cloned();
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
-    /// Where it was looked for.
     pub fn target(&self) -> &Target {
         &self.config.target
     }
 
-    /// An epoch is over.
     pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut IdleLimits>, news: &mut News) {
         self.epochs += 1;
         self.pay(now, holder.as_deref_mut(), news);
@@ -175,14 +170,16 @@ impl Governed {
         }
     }
 
-    /// The tail at this goal's percentile is told, where the service has no goal of its own; its policy is not asked about it.
+    /// The tail at this goal's percentile is told, where the service has no goal of its own; its
+    /// policy is not asked about it.
     pub fn watch_goal(&mut self, goal: Goal) {
         if self.policy.goal().is_none() {
             self.telemetry.set_goal(Some(goal));
         }
     }
 
-    /// Far more came than the last epochs let expect: what is late, or of a policy that has all cores, is no news.
+    /// Far more came than the last epochs let expect: what is late, or of a policy that has all
+    /// cores, is no news.
     pub fn alarm(
         &mut self,
         now: Instant,
@@ -324,8 +321,9 @@ impl Governed {
         output
     }
 
-    /// Tells the policy whether what it wanted is in force. What it answers to that is carried out as well, but not
-    /// reported again: a policy that is refused everything must not be asked for ever.
+    /// Tells the policy whether what it wanted is in force. What it answers to that is carried out
+    /// as well, but not reported again: a policy that is refused everything must not be asked for
+    /// ever.
     fn report(
         &mut self,
         now: Instant,

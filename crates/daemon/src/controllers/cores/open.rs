@@ -19,23 +19,15 @@ use thiserror::Error;
 /// Why a service cannot be governed.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// It is not there.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// Its requests cannot be seen.
     #[error(
         "the requests of {service} cannot be seen here: {reason}\nhint: `roost doctor` tells what is missing"
     )]
-    Blind {
-        /// Its name.
-        service: String,
-        /// What each way says.
-        reason: String,
-    },
+    Blind { service: String, reason: String },
     /// It does not tell of itself.
     #[error("{service} does not tell of itself: {reason}")]
     Unheard {
-        /// Its name.
         service: String,
         /// Who was asked, what came, and what to do.
         reason: String,
@@ -43,37 +35,21 @@ pub enum OpenError {
     /// It cannot be kept on CPUs.
     #[error(transparent)]
     Confine(#[from] ConfineError),
-    /// Its configuration leaves no CPU.
     #[error("{service}: cpus = \"{asked}\" leaves none: it may run on {allowed}")]
-    NoCpu {
-        /// Its name.
-        service: String,
-        /// What the configuration says.
-        asked: CpuList,
-        /// What it had before.
-        allowed: CpuList,
-    },
+    NoCpu { service: String, asked: CpuList, allowed: CpuList },
     /// Its clocks cannot be chosen here.
     #[error("{service}: {reason}")]
     Clocks {
-        /// Its name.
         service: String,
         /// What is missing, and what to do.
         reason: String,
     },
-    /// The recording cannot be begun.
     #[error("cannot record into {folder}: {cause}\nhint: name another folder with --record")]
-    Record {
-        /// Where.
-        folder: String,
-        /// Why.
-        cause: std::io::Error,
-    },
+    Record { folder: String, cause: std::io::Error },
 }
 
 /// What a dry run would work on.
 pub struct Outlook {
-    /// The service.
     pub service: Service,
     /// The CPUs that it may use.
     pub allowed: CpuList,
@@ -82,7 +58,6 @@ pub struct Outlook {
 }
 
 impl Outlook {
-    /// Looks, and touches nothing.
     pub fn of(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Result<Self, OpenError> {
         let service = config.target.find(root)?;
         // Threads run on the CPUs of the machine that runs; a made-up one has CPUs of its own.
@@ -104,11 +79,9 @@ impl Outlook {
 pub struct Open<'a> {
     /// The folder below which `/sys`, `/proc` and `/run` lie.
     pub root: &'a Root,
-    /// The configuration of the daemon.
     pub daemon: &'a Config,
     /// All processes of the service must be this user's.
     pub only_user: Option<u32>,
-    /// Decide, and change nothing.
     pub dry_run: bool,
 }
 
@@ -202,8 +175,9 @@ fn pace(config: &ServiceConfig, cpus: &CpuList) -> Result<Option<Pace>, OpenErro
     Pace::open(cpus).map(Some).map_err(|reason| OpenError::Clocks { service: config.name.clone(), reason })
 }
 
-/// A service that ended and came back, or a daemon that was started again, must not write over what was recorded before,
-/// nor go on with it: it begins with another state. `~` is in no service's name.
+/// A service that ended and came back, or a daemon that was started again, must not write over what
+/// was recorded before, nor go on with it: it begins with another state. `~` is in no service's
+/// name.
 pub(super) fn unused_instance(folder: &Path, name: &str) -> String {
     unused_name(folder, &format!("service-{name}"))
 }

@@ -1,4 +1,5 @@
-//! What a server says of itself, as a reading: its own count as the rate, its own histogram or summary as the tail.
+//! What a server says of itself, as a reading: its own count as the rate, its own histogram or
+//! summary as the tail.
 //!
 //! ```text
 //!   epoch        |----------------------------|-------- change --|-----------------------------|
@@ -6,15 +7,17 @@
 //!   readings                            a0 to a1: rate, tail                          base to a2: rate, tail
 //! ```
 //!
-//! Answers come from a thread that is told when to ask ([`Asker`]); nothing here waits for one. An epoch whose answer is not
-//! there has no rate.
+//! Answers come from a thread that is told when to ask ([`Asker`]); nothing here waits for one. An
+//! epoch whose answer is not there has no rate.
 //!
 //! What always holds:
 //! - A rate is never made of an answer that did not come, nor of counters that fell.
-//! - A tail is of requests that came since the CPUs last changed, and of as many as its percentile needs.
-//! - Where the goal lies inside of the bucket in which the percentile lies, nobody knows on which side: then the bucket's end
-//!   is told, so that a goal is never said to be kept on a guess. Beyond the last bucket there is no end, and no tail: with a
-//!   goal, twice that bound is told, since that is surely missed.
+//! - A tail is of requests that came since the CPUs last changed, and of as many as its percentile
+//!   needs.
+//! - Where the goal lies inside of the bucket in which the percentile lies, nobody knows on which
+//!   side: then the bucket's end is told, so that a goal is never said to be kept on a guess.
+//!   Beyond the last bucket there is no end, and no tail: with a goal, twice that bound is told,
+//!   since that is surely missed.
 
 use crate::controllers::cores::sources::TelemetrySource;
 use machine::{CpuList, Duration, Goal, Instant, Rate, ServiceReading};
@@ -22,7 +25,6 @@ use observe::scrape::{Answer, Asker, Names, Reading, Source, Tail, percentile};
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Asks a server.
 pub struct OwnWord {
     named: String,
     names: Names,
@@ -106,7 +108,6 @@ impl OwnWord {
         self.told.reading(self.goal)
     }
 
-    /// The next reading begins here.
     pub fn forget(&mut self, now: Instant) {
         self.told.forget(now);
         self.asker.next(now);
@@ -266,7 +267,8 @@ mod tests {
         Some("2ms@p99".parse().unwrap())
     }
 
-    /// So many requests until now, all but a share of which took at most a millisecond, the others up to `worst` seconds.
+    /// So many requests until now, all but a share of which took at most a millisecond, the others
+    /// up to `worst` seconds.
     fn page(requests: f64, slow: f64, worst: f64) -> Answer {
         let tail =
             Tail::Buckets(vec![(0.001, requests - slow), (worst, requests), (f64::INFINITY, requests)]);
@@ -344,7 +346,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a server answers, a rate is finite and not negative, and a tail that keeps the goal lies in buckets that do.
+        /// Whatever a server answers, a rate is finite and not negative, and a tail that keeps the
+        /// goal lies in buckets that do.
         #[test]
         fn no_answers_make_it_panic_or_lie(
             answers in prop::collection::vec((0_u64..100, 0.0..1e9_f64, prop::collection::vec(0.0..1e6_f64, 3), 0_u8..5), 0..40),

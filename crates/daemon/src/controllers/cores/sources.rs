@@ -7,30 +7,27 @@
 //! | `"memcached+requests"` | its `stats` | the kernel's programs | either |
 //! | `{ prometheus = "http://...", rate = "...", tail = "..." }` | a counter | a histogram or summary | a page that does not answer |
 //!
-//! A server that hangs looks to the kernel like one that nobody asks, and would be parked. Its own word tells them apart.
+//! A server that hangs looks to the kernel like one that nobody asks, and would be parked. Its own
+//! word tells them apart.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// From where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TelemetrySource {
     /// The kernel's programs, which no server need know of.
     #[default]
     Requests,
-    /// memcached's `stats`, at `HOST:PORT`; where that is `None`, at the service's own port on the loopback.
+    /// memcached's `stats`, at `HOST:PORT`; where that is `None`, at the service's own port on the
+    /// loopback.
     Memcached {
-        /// Where it listens.
         address: Option<String>,
         /// Times are the kernel programs'.
         with_requests: bool,
     },
-    /// A Prometheus page.
     Prometheus {
-        /// Where.
         url: String,
-        /// The counter of requests.
         rate: String,
         /// The times: a histogram, or a summary with the goal's quantile.
         tail: Option<String>,

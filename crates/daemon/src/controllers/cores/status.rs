@@ -10,25 +10,16 @@ use std::collections::BTreeMap;
 /// A service, for those who ask.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its name.
     pub name: String,
-    /// Its first process's command.
     pub command: String,
-    /// How many processes it has.
     pub processes: usize,
-    /// By which policy.
     pub policy: String,
-    /// What it shall keep.
     pub goal: Option<Goal>,
-    /// What it is under.
     pub mode: Mode,
-    /// The CPUs that it has.
     pub cpus: CpuList,
-    /// Of these.
     pub allowed: CpuList,
     /// Cores awake, and cores there are.
     pub cores: (u16, u16),
-    /// Its last epoch.
     pub service: ServiceReading,
     /// The tail by number of cores at the present load, as far as it was seen.
     pub curve: Vec<(u16, Duration)>,
@@ -36,11 +27,9 @@ pub struct Status {
     pub actuator: Option<String>,
     /// By what means its requests are seen.
     pub seen_by: String,
-    /// Epochs so far.
     pub epochs: u64,
     /// Epochs in a row in which the goal was missed.
     pub missed: u32,
-    /// What chooses its clocks.
     #[serde(default)]
     pub frequency: FrequencyMode,
     /// By what they are set, where somebody has named it.
@@ -56,12 +45,10 @@ pub struct Status {
 pub struct LastChange {
     /// In which epoch of the service.
     pub epoch: u64,
-    /// Why.
     pub why: String,
 }
 
 impl Governed {
-    /// As it is now.
     pub fn status(&self) -> Status {
         let actuator = self.confiner.as_ref().map(Confiner::actuator);
         Status {

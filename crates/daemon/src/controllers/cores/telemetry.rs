@@ -1,9 +1,10 @@
 //! What a service does, epoch by epoch.
 //!
-//! The kernel's programs of `linux::probes` count requests and their times; a server may count its own ([`TelemetrySource`]). An
-//! epoch of a quiet service holds few requests, and a percentile of few is chance: a p99 wants a thousand (ten beyond it). So
-//! the tail is taken over as many of the last epochs as it needs, and is *missing* where even a minute holds too few. A
-//! missing tail holds the policy; it is never zero.
+//! The kernel's programs of `linux::probes` count requests and their times; a server may count its
+//! own ([`TelemetrySource`]). An epoch of a quiet service holds few requests, and a percentile of
+//! few is chance: a p99 wants a thousand (ten beyond it). So the tail is taken over as many of the
+//! last epochs as it needs, and is *missing* where even a minute holds too few. A missing tail
+//! holds the policy; it is never zero.
 //!
 //! ```text
 //!   observe::requests  heartbeat, counts, times -----+--> Telemetry --> ServiceReading, once an epoch
@@ -12,12 +13,14 @@
 //! ```
 //!
 //! What always holds:
-//! - No tail spans a change of the service's CPUs: [`Window::forget`] begins anew. A summary on a page, which remembers what it
-//!   likes, is the exception, and is told as one.
-//! - A service that is alive and asked nothing has a rate of zero. One that cannot be seen has none: the kernel's programs miss
-//!   their heartbeat, or the server does not answer. Programs that miss it are loaded again.
-//! - To each response the mean delay of the CPU that took the interrupt is added, since it lies before the socket. Percentiles
-//!   of two parts do not add up; the mean of the smaller part is the closest that can be said.
+//! - No tail spans a change of the service's CPUs: [`Window::forget`] begins anew. A summary on a
+//!   page, which remembers what it likes, is the exception, and is told as one.
+//! - A service that is alive and asked nothing has a rate of zero. One that cannot be seen has
+//!   none: the kernel's programs miss their heartbeat, or the server does not answer. Programs that
+//!   miss it are loaded again.
+//! - To each response the mean delay of the CPU that took the interrupt is added, since it lies
+//!   before the socket. Percentiles of two parts do not add up; the mean of the smaller part is the
+//!   closest that can be said.
 //! - Nothing here waits for a server, but for the first answer, a fifth of a second.
 
 use crate::config::{ServiceConfig, Target};
@@ -38,14 +41,12 @@ use std::sync::Arc;
 /// Is called at each alarm, on a thread of its own.
 pub type AlarmSink = Arc<dyn Fn(RequestAlarm) + Send + Sync>;
 
-/// Watches one service.
 pub struct Telemetry {
     requests: Option<Requests>,
     own: Option<OwnWord>,
     notices: Vec<String>,
 }
 
-/// What the kernel's programs see.
 struct Requests {
     root: Root,
     service: Service,
@@ -63,7 +64,6 @@ struct Requests {
 }
 
 impl Telemetry {
-    /// Begins to watch.
     pub fn open(
         root: &Root,
         service: &Service,
@@ -109,7 +109,6 @@ impl Telemetry {
         Ok(Self { requests, own, notices })
     }
 
-    /// Another goal from now on.
     pub fn set_goal(&mut self, goal: Option<Goal>) {
         if let Some(requests) = &mut self.requests {
             requests.window.goal = goal;
@@ -131,7 +130,8 @@ impl Telemetry {
         let seen = self.requests.as_mut().map(|requests| requests.read(now, &mut self.notices));
         let told = self.own.as_mut().map(|own| own.read(now, &mut self.notices));
         match (seen, told) {
-            // The server's own count, the kernel's times: and where one of them is silent, nothing is known of the service.
+            // The server's own count, the kernel's times: and where one of them is silent, nothing
+            // is known of the service.
             (Some(seen), Some(told)) => ServiceReading { rate: seen.rate.and(told.rate), ..seen },
             (Some(reading), None) | (None, Some(reading)) => reading,
             (None, None) => ServiceReading::default(),
@@ -191,7 +191,6 @@ impl Telemetry {
     }
 }
 
-/// By what means it sees.
 impl fmt::Display for Telemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (own, requests) = (&self.own, &self.requests);
@@ -264,7 +263,6 @@ pub struct Window {
 }
 
 impl Window {
-    /// Empty.
     pub fn new(goal: Option<Goal>) -> Self {
         Self { goal, epochs: VecDeque::new() }
     }
@@ -272,7 +270,8 @@ impl Window {
     /// Takes in an epoch, and tells it.
     pub fn take(&mut self, pattern: &RequestPattern) -> ServiceReading {
         let rate = Some(pattern.rate());
-        // Where only the server's own work can be seen, that is what there is; `Telemetry::way` says so.
+        // Where only the server's own work can be seen, that is what there is; `Telemetry::way`
+        // says so.
         let Some(times) = pattern.response.as_ref().or(pattern.service.as_ref()) else {
             return ServiceReading { rate, ..ServiceReading::default() };
         };
@@ -295,7 +294,6 @@ impl Window {
         }
     }
 
-    /// The service's CPUs have changed.
     pub fn forget(&mut self) {
         self.epochs.clear();
     }
@@ -314,7 +312,8 @@ impl Window {
     }
 }
 
-/// After so many readings without a heartbeat the programs are loaded again, then after twice as many, and so on.
+/// After so many readings without a heartbeat the programs are loaded again, then after twice as
+/// many, and so on.
 const SILENT_MIN: u32 = 3;
 
 /// So many epochs are kept: what is a minute old says nothing about now.
@@ -397,8 +396,8 @@ mod tests {
         assert!((Duration::from_micros(148)..Duration::from_micros(153)).contains(&tail), "{tail}");
     }
 
-    /// Clients that ask, each with a pause of a tenth of a millisecond, until this is dropped: a load that no calm of the
-    /// machine makes faster.
+    /// Clients that ask, each with a pause of a tenth of a millisecond, until this is dropped: a
+    /// load that no calm of the machine makes faster.
     struct Clients {
         over: Arc<AtomicBool>,
     }

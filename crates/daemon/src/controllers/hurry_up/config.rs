@@ -25,7 +25,6 @@ pub struct HurryUpConfig {
     /// The service's process; the slot file's writer where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Which Hurry-up.
     pub preset: Preset,
     /// When a call is heavy: a time such as `450ms`, or a share of the calls seen, such as `p75`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -12,67 +12,47 @@ use thiserror::Error;
 /// What is wrong, and what to do.
 #[derive(Debug, Error)]
 pub enum HurryError {
-    /// There is no slot file.
     #[error(
         "there is no slot file {path}\nhint: start the service with the agent: -javaagent:roost-agent.jar=method=pkg.Class::method,file={path}, or \
          attach it: java -jar roost-agent.jar PID method=...,file={path}; a native server writes one by include/roost.h or the crate slots, and one that \
          cannot be changed is watched by --uprobe",
         path = path.display()
     )]
-    NoSlots {
-        /// Where it was looked for.
-        path: PathBuf,
-    },
+    NoSlots { path: PathBuf },
     /// The file cannot be read, or no longer.
     #[error(transparent)]
     Slots(#[from] ReaderError),
-    /// The functions cannot be watched.
     #[error(transparent)]
     Functions(#[from] FunctionError),
-    /// No such process.
     #[error("there is no process {0}\nhint: `pgrep -a NAME` finds it by its name")]
     NoProcess(u32),
-    /// The file's writer has ended.
     #[error(
         "{path} was left by process {writer}, which has ended or runs in a container\nhint: start the service, which makes a new file; if it runs in a \
          container, name its process as it is seen here with --pid",
         path = path.display()
     )]
     Left {
-        /// The file.
         path: PathBuf,
         /// Who wrote it, by its own account.
         writer: u32,
     },
-    /// The file is another process's.
     #[error(
         "{path} was written by process {writer}, which is not process {process}{inner}\nhint: name the file that the agent of process {process} was \
          told to write, or leave --pid out",
         path = path.display()
     )]
     OtherProcess {
-        /// The file.
         path: PathBuf,
         /// Who wrote it, by its own account.
         writer: u32,
-        /// Who was named.
         process: u32,
         /// What that one calls itself, where it differs.
         inner: String,
     },
-    /// Its CPUs cannot be told.
     #[error(transparent)]
     Cpus(#[from] ConfineError),
-    /// What was asked leaves none.
     #[error("--cpus {asked} leaves none: process {process} may run on {allowed}")]
-    NoCpu {
-        /// Who.
-        process: u32,
-        /// What was asked.
-        asked: CpuList,
-        /// What it has.
-        allowed: CpuList,
-    },
+    NoCpu { process: u32, asked: CpuList, allowed: CpuList },
     /// No clock can be set here.
     #[error(
         "{0}\nhint: `roost doctor` tells more; --dry-run shows who is in the hot function and what would be done"
@@ -86,20 +66,8 @@ pub enum HurryError {
     Wrong(#[from] Wrong),
     /// The recording or the audit cannot be begun.
     #[error("cannot write {path}: {cause}\nhint: name another place with {flag}", path = path.display())]
-    Output {
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        cause: io::Error,
-        /// What names it.
-        flag: &'static str,
-    },
+    Output { path: PathBuf, cause: io::Error, flag: &'static str },
     /// The end of the service could not be watched for.
     #[error("cannot watch process {process}: {cause}")]
-    Watch {
-        /// Who.
-        process: u32,
-        /// What the system said.
-        cause: io::Error,
-    },
+    Watch { process: u32, cause: io::Error },
 }

@@ -6,12 +6,14 @@
 //!   linux::ThreadPlaces -> where it is; what CPUs do ------+
 //! ```
 //!
-//! A slot is what a thread wrote last, and threads die without writing: so a slot says that somebody is *inside* only while its thread
-//! lives, and only if that thread is old enough to have begun the call. A slot of which that does not hold is *dead*: its thread
-//! is gone for the policy, and the reader's sleep is not disturbed by it.
+//! A slot is what a thread wrote last, and threads die without writing: so a slot says that
+//! somebody is *inside* only while its thread lives, and only if that thread is old enough to have
+//! begun the call. A slot of which that does not hold is *dead*: its thread is gone for the policy,
+//! and the reader's sleep is not disturbed by it.
 //!
-//! What always holds: only threads that are inside are asked where they are; a slot without a number, or with that of no thread of this
-//! service, is passed over; nothing here is as long as a stranger's number says.
+//! What always holds: only threads that are inside are asked where they are; a slot without a
+//! number, or with that of no thread of this service, is passed over; nothing here is as long as a
+//! stranger's number says.
 
 use linux::{HostThread, Kick, NamespacedThreads, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
 use machine::{CpuId, CpuList, Duration, Instant};
@@ -19,7 +21,6 @@ use policy::frequency::hurry_up::{Happened, ThreadId, Work};
 use slots::{Activity, Reader, ReaderError, Slot};
 use std::collections::BTreeMap;
 
-/// Everything that is looked at.
 #[derive(Debug)]
 pub(super) struct Eyes {
     pub(super) reader: Reader,
@@ -41,7 +42,6 @@ struct Seen {
     /// `None`: no thread of this number was found.
     thread: Option<HostThread>,
     sequence: u32,
-    /// What the policy was told.
     is_inside: bool,
     /// Its thread has ended, and left it so.
     is_dead: bool,
@@ -52,7 +52,8 @@ struct Seen {
     lived: Instant,
 }
 
-/// How the threads of HotSpot's collectors, and the one that stops all threads, call themselves (as much as the kernel keeps of it).
+/// How the threads of HotSpot's collectors, and the one that stops all threads, call themselves (as
+/// much as the kernel keeps of it).
 const RUNTIME: [&str; 11] = [
     "GC Thread#",
     "ParGC Thread#",
@@ -67,7 +68,8 @@ const RUNTIME: [&str; 11] = [
     "Concurrent Mark",
 ];
 
-/// A thread that is not found in so many looks is none of this service, or has died: nobody wakes up for it any more.
+/// A thread that is not found in so many looks is none of this service, or has died: nobody wakes
+/// up for it any more.
 const SEARCHES_MAX: u8 = 10;
 
 /// A thread that waits inside is looked for in `/proc` so often.
@@ -76,7 +78,8 @@ const DOUBT_AFTER: Duration = Duration::from_secs(1);
 /// A thread's number may be another's later, which calls itself otherwise.
 const ASK_NAME_AGAIN: Duration = Duration::from_secs(10);
 
-/// The kernel tells when a thread began in ticks of a hundredth of a second; by so much it may seem younger than it is.
+/// The kernel tells when a thread began in ticks of a hundredth of a second; by so much it may seem
+/// younger than it is.
 const TICK: Duration = Duration::from_millis(10);
 
 impl Eyes {
@@ -180,7 +183,8 @@ impl Eyes {
         let Some(thread) = seen.thread else { return };
         let place = self.places.place(thread.number);
         let waits = place.is_some_and(|place| place.state == PlaceState::Waits);
-        // Who waits for ever may have died before anybody looked: asked now and then, since no event will tell.
+        // Who waits for ever may have died before anybody looked: asked now and then, since no
+        // event will tell.
         let is_doubtful = waits && now.since(seen.lived) >= DOUBT_AFTER;
         if is_doubtful {
             seen.lived = now;
@@ -244,7 +248,8 @@ impl Eyes {
         answer
     }
 
-    /// Sleeps until somebody enters, a bell rings or `until` comes. Calls that were seen disturb nobody.
+    /// Sleeps until somebody enters, a bell rings or `until` comes. Calls that were seen disturb
+    /// nobody.
     pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> Result<slots::Woken, ReaderError> {
         let seen = &self.slots;
         let is_known = |slot: &Slot| {
@@ -273,7 +278,6 @@ impl Eyes {
         }
     }
 
-    /// Asks none any more.
     pub(super) fn ask_no_kicks(&self) {
         self.cpus.keys().for_each(|&cpu| self.places.ask_kick(cpu, Kick::Never));
     }

@@ -1,4 +1,5 @@
-//! Speed for the threads that are in the hot function: `policy::frequency::hurry_up` on a live service.
+//! Speed for the threads that are in the hot function: `policy::frequency::hurry_up` on a live
+//! service.
 //!
 //! ```text
 //!   agent's slots, scheduler's events --> Eyes --> Happened --> HurryUp --> Shift --> Clocks --> linux::FrequencyControl
@@ -8,26 +9,34 @@
 //!
 //! One thread decides. It sleeps on the slot file's doorbell, and is woken by
 //! - an enter, which rings while the governor sleeps;
-//! - a kick: a CPU whose clock was chosen by what it did does something else (`linux::ThreadPlaces`);
+//! - a kick: a CPU whose clock was chosen by what it did does something else
+//!   (`linux::ThreadPlaces`);
 //! - the policy's timer;
-//! - while somebody is inside, `LOOK_EVERY`: exits ring nothing, and a call that has ended leaves its core fast until the next look;
+//! - while somebody is inside, `LOOK_EVERY`: exits ring nothing, and a call that has ended leaves
+//!   its core fast until the next look;
 //! - the end of the service, and a signal, through threads of their own that only wait.
 //!
-//! Slots are the service's own word, in a file, or the kernel's about a program that was not changed ([`SlotSource`]): the same reader, the
-//! same loop. The kernel sees every enter and every return. What it does not see, an exception or `longjmp` out of the function, it learns
-//! late: from the thread's next enter or exit, or, once it has been inside for 20 ms and sleeps further out on its stack, from a look; and looks
-//! there are every `LOOK_EVERY` for as long as its slot says inside. So such a core is fast for at most as long as its thread computes on,
-//! and 20 ms. The depth in such a slot counts calls whose return address is still on the stack: one that was left unseen is dropped as soon as the
-//! thread enters or leaves at or above it, so it never adds up.
+//! Slots are the service's own word, in a file, or the kernel's about a program that was not
+//! changed ([`SlotSource`]): the same reader, the same loop. The kernel sees every enter and every
+//! return. What it does not see, an exception or `longjmp` out of the function, it learns late:
+//! from the thread's next enter or exit, or, once it has been inside for 20 ms and sleeps further
+//! out on its stack, from a look; and looks there are every `LOOK_EVERY` for as long as its slot
+//! says inside. So such a core is fast for at most as long as its thread computes on, and 20 ms.
+//! The depth in such a slot counts calls whose return address is still on the stack: one that was
+//! left unseen is dropped as soon as the thread enters or leaves at or above it, so it never adds
+//! up.
 //!
-//! So a service in which nobody is inside costs nothing: no timer runs. Where a server enters more often than anybody can look, two
-//! looks are at least `PACE` apart, and enters in between are seen together.
+//! So a service in which nobody is inside costs nothing: no timer runs. Where a server enters more
+//! often than anybody can look, two looks are at least `PACE` apart, and enters in between are seen
+//! together.
 //!
 //! What always holds:
-//! - Clocks are changed through [`Clocks`], so journalled first and put back in whatever way this ends; the slots are read and never
-//!   believed (`slots::Reader`).
-//! - Who is dead is not inside, whatever its slot says; when the service ends, or its file becomes unreadable, this ends.
-//! - What the policy was told and what it answered is recorded before it is done, where a recording was asked for.
+//! - Clocks are changed through [`Clocks`], so journalled first and put back in whatever way this
+//!   ends; the slots are read and never believed (`slots::Reader`).
+//! - Who is dead is not inside, whatever its slot says; when the service ends, or its file becomes
+//!   unreadable, this ends.
+//! - What the policy was told and what it answered is recorded before it is done, where a recording
+//!   was asked for.
 
 mod config;
 mod domains;
@@ -78,7 +87,8 @@ pub struct Hurry {
     stop: Stop,
     ended: Arc<AtomicBool>,
     looked: Instant,
-    /// Threads that ended inside, lately: a service that is killed loses them before it ends itself.
+    /// Threads that ended inside, lately: a service that is killed loses them before it ends
+    /// itself.
     fallen: VecDeque<Instant>,
     repaired: Instant,
     /// CPUs were asked to tell when they do something else.
@@ -101,7 +111,6 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// As soon as it can.
     pub fn now(&self) {
         self.is_asked.store(true, Ordering::Release);
         // A file that is cut short ends it as well.
@@ -109,46 +118,41 @@ impl Stop {
     }
 }
 
-/// Why it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It was asked to, or its time was over.
     Stopped,
-    /// The service is gone.
     ServiceEnded {
         /// So many of its threads were inside.
         inside: usize,
     },
-    /// Somebody else sets these clocks.
     Contested {
-        /// What was found, twice.
         what: String,
     },
 }
 
-/// While somebody is inside: exits and moves are seen at most so late. Of a core that stays fast for nothing meanwhile it is the
-/// price, and 500 looks a second are that of knowing it.
+/// While somebody is inside: exits and moves are seen at most so late. Of a core that stays fast
+/// for nothing meanwhile it is the price, and 500 looks a second are that of knowing it.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// Two looks are at least so far apart: half of what an enter may wait for its clock.
 const PACE: Duration = Duration::from_micros(500);
 /// A thread that was not found is looked for again.
 const SEARCH_AGAIN: Duration = Duration::from_millis(100);
-/// CPUs that change between idle and busy are asked again after this, then after twice as long, and so on.
+/// CPUs that change between idle and busy are asked again after this, then after twice as long, and
+/// so on.
 const FLAPPING: Duration = Duration::from_millis(50);
-/// After so many changes since somebody was inside they are asked no more, and count as busy until somebody is again: what else
-/// runs on this machine shall not keep us awake.
+/// After so many changes since somebody was inside they are asked no more, and count as busy until
+/// somebody is again: what else runs on this machine shall not keep us awake.
 const KICKS_MAX: u32 = 5;
 /// Between two looks for somebody else's changes of clocks.
 const REPAIR_EVERY: Duration = Duration::from_secs(1);
 /// Who fell so shortly before the service did fell with it.
 const TOGETHER: Duration = Duration::from_secs(1);
-/// As many as are remembered.
 const FALLEN_MAX: usize = 1_000;
 /// What changes clocks, in the audit.
 const SERVICE: &str = "hurry-up";
 
 impl Hurry {
-    /// Ends it from elsewhere.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
@@ -158,13 +162,12 @@ impl Hurry {
         std::mem::take(&mut self.notices)
     }
 
-    /// What was counted.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// Chooses clocks until it is stopped, the service ends or `until` comes. `show` is called when clocks or who is inside have
-    /// changed, and when it goes to rest.
+    /// Chooses clocks until it is stopped, the service ends or `until` comes. `show` is called when
+    /// clocks or who is inside have changed, and when it goes to rest.
     pub fn run(
         &mut self,
         until: Option<Instant>,
@@ -199,7 +202,8 @@ impl Hurry {
             let timeout = [rest, until_then].into_iter().flatten().min();
             match self.eyes.sleep(timeout)? {
                 Woken::Entered if linux::now() < self.looked + PACE => linux::sleep_until(self.looked + PACE),
-                // A CPU that has kicked will not do so again, whatever it does when it is looked at.
+                // A CPU that has kicked will not do so again, whatever it does when it is looked
+                // at.
                 Woken::Called => {
                     self.disturbed += u32::from(self.asked_kicks);
                     self.stop_asking(linux::now());
@@ -291,7 +295,8 @@ impl Hurry {
         Some(Duration::ZERO)
     }
 
-    /// What CPUs were asked for has come, or is of no interest now. Who flaps is not asked again at once.
+    /// What CPUs were asked for has come, or is of no interest now. Who flaps is not asked again at
+    /// once.
     fn stop_asking(&mut self, now: Instant) {
         if std::mem::take(&mut self.asked_kicks) {
             self.eyes.ask_no_kicks();
@@ -359,7 +364,8 @@ impl Hurry {
         }
     }
 
-    /// Puts everything back, and says what was done, one line per file. Dropping does the same in silence.
+    /// Puts everything back, and says what was done, one line per file. Dropping does the same in
+    /// silence.
     pub fn release(&mut self) -> Vec<String> {
         self.eyes.ask_no_kicks();
         // A file that is cut short, or whose service is gone, needs it no more.

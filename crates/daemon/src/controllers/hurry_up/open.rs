@@ -26,30 +26,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is asked for.
 #[derive(Clone, Debug)]
 pub struct HurryOptions {
-    /// The machine.
     pub root: Root,
-    /// Who tells who is inside.
     pub slots: SlotSource,
     /// Only these of its CPUs.
     pub cpus: Option<CpuList>,
-    /// Which Hurry-up.
     pub preset: Preset,
     /// When a call is heavy; `None`: as the preset says.
     pub threshold: Option<Threshold>,
-    /// Clocks that were named.
     pub clocks: ClocksAsked,
-    /// By what clocks are set.
     pub means: ClockMeans,
     /// Through which clocks are asked for.
     pub arbiter: Arbiter,
     /// Touch nothing, also where nothing could be touched.
     pub dry_run: bool,
-    /// Record into this folder.
     pub record: Option<PathBuf>,
-    /// Append a line for each change of the threshold, and for each of somebody else's, to this file.
+    /// Append a line for each change of the threshold, and for each of somebody else's, to this
+    /// file.
     pub audit: Option<PathBuf>,
 }
 
@@ -58,21 +52,19 @@ pub struct HurryOptions {
 pub enum SlotSource {
     /// The service itself, by a file.
     File {
-        /// The slot file.
         path: PathBuf,
         /// The service, as it is seen here; `None`: who wrote the file.
         process: Option<u32>,
     },
-    /// The kernel, by probes on functions of a program that was not changed, for as long as this goes on.
+    /// The kernel, by probes on functions of a program that was not changed, for as long as this
+    /// goes on.
     Functions {
         /// The service, as it is seen here.
         process: u32,
-        /// The functions.
         names: Vec<FunctionName>,
     },
 }
 
-/// Which Hurry-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preset {
@@ -208,7 +200,8 @@ impl Source {
             }
             SlotSource::Functions { process, names } => {
                 let process = *process;
-                // Programs in the kernel tell threads by its own numbers, wherever the service lives.
+                // Programs in the kernel tell threads by its own numbers, wherever the service
+                // lives.
                 let threads =
                     NamespacedThreads::by_our_numbers(process).ok_or(HurryError::NoProcess(process))?;
                 knows_thread_numbers("functions").map_err(FunctionError::from)?;
@@ -264,7 +257,8 @@ fn writer_of(
     let writer = reader.identity();
     let path = path.to_owned();
     let Some(process) = asked else {
-        // Its number is that of its own namespace; the time at which it began tells whether that is ours.
+        // Its number is that of its own namespace; the time at which it began tells whether that is
+        // ours.
         let threads = NamespacedThreads::of(writer.pid).filter(|_| writer.is_alive());
         return threads
             .map(|threads| (writer.pid, threads))
@@ -338,7 +332,8 @@ fn record(folder: &Path, process: u32, policy: &HurryUp) -> Result<RotatingLog, 
     })
 }
 
-/// Tells when the service ends, from a thread that waits for it and for nothing else, until what is returned is dropped.
+/// Tells when the service ends, from a thread that waits for it and for nothing else, until what is
+/// returned is dropped.
 fn watch_end(threads: &NamespacedThreads, ended: Arc<AtomicBool>, bell: slots::Bell) -> io::Result<OwnedFd> {
     let end = threads.end().ok_or_else(|| {
         io::Error::new(

@@ -5,41 +5,33 @@ use machine::{CpuId, Duration, Instant, Kilohertz};
 use policy::frequency::hurry_up::Level;
 use serde::Serialize;
 
-/// Now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HurryStatus {
     /// Milliseconds since the beginning.
     pub at_ms: u64,
-    /// The service.
     pub process: u32,
     /// After how long a call is heavy, in us.
     pub threshold_us: u64,
-    /// Who is inside.
     pub hot: Vec<HotThread>,
     /// What each CPU is to run at.
     pub cpus: Vec<CpuLevel>,
-    /// Nothing is touched.
     pub dry_run: bool,
     /// Enters that were seen, calls that were seen to end, looks, clocks that were set.
     pub enters: u64,
     /// Calls of which the length is known.
     pub calls: u64,
-    /// Looks.
     pub looks: u64,
-    /// Clocks that were set.
     pub writes: u64,
-    /// From an enter until the write that it led to had returned: the median and the 99th percentile, in us; `None` where none led to one.
+    /// From an enter until the write that it led to had returned: the median and the 99th
+    /// percentile, in us; `None` where none led to one.
     pub delay_us: Option<(f64, f64)>,
-    /// So many such enters.
     pub delays: u64,
 }
 
-/// A thread that is inside.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HotThread {
     /// Its number, as we see it.
     pub thread: u32,
-    /// As it calls itself.
     pub name: Option<String>,
     /// Where it is; `None`: not on a CPU of ours.
     pub cpu: Option<CpuId>,
@@ -47,23 +39,17 @@ pub struct HotThread {
     pub runs: bool,
     /// For so long, in us.
     pub for_us: u64,
-    /// What it needs.
     pub level: Level,
 }
 
-/// A CPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuLevel {
-    /// Which.
     pub cpu: CpuId,
-    /// Its level.
     pub level: Level,
-    /// Its clock.
     pub clock: Kilohertz,
 }
 
 impl Hurry {
-    /// How it is.
     pub fn status(&self, now: Instant) -> HurryStatus {
         let hot = self.policy.hot().map(|hot| HotThread {
             thread: hot.thread.0,
@@ -92,7 +78,6 @@ impl Hurry {
         }
     }
 
-    /// The clock of each level.
     pub fn clocks(&self) -> [Kilohertz; 3] {
         [Level::Min, Level::Mid, Level::Max].map(|level| self.policy.clock(level))
     }
@@ -135,5 +120,4 @@ impl HurryStatus {
     }
 }
 
-/// Lines of a screen.
 const THREADS_SHOWN: usize = 16;

@@ -1,6 +1,8 @@
-//! What a run was, for its page and for who asks: calls by their length, time at each level, how late writes came.
+//! What a run was, for its page and for who asks: calls by their length, time at each level, how
+//! late writes came.
 //!
-//! What always holds: memory is bounded, however long the run; each figure is measured here, none is modelled.
+//! What always holds: memory is bounded, however long the run; each figure is measured here, none
+//! is modelled.
 
 use hdrhistogram::Histogram;
 use machine::{CpuId, CpuList, Duration, Instant};
@@ -8,7 +10,6 @@ use policy::frequency::hurry_up::{Happened, Level};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Counts since the beginning.
 #[derive(Debug)]
 pub struct Tally {
     began: Instant,
@@ -16,11 +17,8 @@ pub struct Tally {
     pub calls: Histogram<u64>,
     /// From an enter until the write that it led to had returned.
     pub delays: Histogram<u64>,
-    /// Enters that were seen.
     pub enters: u64,
-    /// Looks.
     pub looks: u64,
-    /// Clocks that were set.
     pub writes: u64,
     cpus: BTreeMap<CpuId, OfCpu>,
     /// The threshold, whenever it changed.
@@ -31,22 +29,18 @@ pub struct Tally {
 struct OfCpu {
     level: Level,
     since: Instant,
-    /// Time at each level.
     at: [Duration; 3],
     changes: Vec<(Duration, Level)>,
     left_out: u64,
 }
 
-/// What one CPU did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuTally {
-    /// Which.
     pub cpu: CpuId,
     /// Seconds at the lowest, the middle and the highest level.
     pub seconds: [f64; 3],
     /// The first changes: seconds since the beginning, and the level from then on.
     pub changes: Vec<(f64, Level)>,
-    /// Changes beyond those.
     pub left_out: u64,
 }
 

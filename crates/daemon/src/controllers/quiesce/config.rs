@@ -19,7 +19,6 @@ pub struct QuiesceConfig {
     pub background: Vec<String>,
     /// The CPUs that are to sleep together: `all`, `socket:N`, `cluster:N` or a list.
     pub domain: String,
-    /// The longest freeze.
     #[serde(with = "machine::duration_text")]
     pub max_pause: Duration,
     /// The largest share of the time for which a group is frozen, 0.01 to 0.99.

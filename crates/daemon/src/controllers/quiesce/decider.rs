@@ -1,4 +1,5 @@
-//! The policy, and the log of all that it is told: replayed, it must command the same (`policy::log`).
+//! The policy, and the log of all that it is told: replayed, it must command the same
+//! (`policy::log`).
 
 use super::QuiesceError;
 use linux::{RotatingLog, SegmentBounds};
@@ -10,18 +11,15 @@ use policy::quiescence::{
 use std::io;
 use std::path::Path;
 
-/// Who decides.
 #[derive(Debug)]
 pub(super) struct Decider {
     policy: Quiescence,
     recording: Option<RotatingLog>,
-    /// Why the recording has ended.
     notice: Option<String>,
 }
 
 /// A step takes about 150 bytes: of 64 MiB, some 400000 events.
 const BOUNDS: SegmentBounds = SegmentBounds { size: 16 << 20, kept: 4 };
-/// What the logs are called.
 const INSTANCE: &str = "quiesce";
 
 impl Decider {
@@ -77,7 +75,6 @@ impl Decider {
         self.tell(now, QuiescenceInput::Lost);
     }
 
-    /// If it is due.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         if self.policy.poll_timeout().is_some_and(|due| due <= now) {
             self.tell(now, QuiescenceInput::Timeout);

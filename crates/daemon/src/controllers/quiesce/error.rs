@@ -17,29 +17,11 @@ pub enum QuiesceError {
     Blind(#[from] BpfError),
     /// CPUs that are not there, or that nobody who may be frozen uses.
     #[error("--domain {domain}: {reason}")]
-    Domain {
-        /// As it was named.
-        domain: String,
-        /// Why.
-        reason: String,
-    },
-    /// Requests cannot be followed.
+    Domain { domain: String, reason: String },
     #[error("--trigger {trigger}: {reason}")]
-    Trigger {
-        /// Which.
-        trigger: &'static str,
-        /// Why.
-        reason: String,
-    },
-    /// No log can be kept.
+    Trigger { trigger: &'static str, reason: String },
     #[error("cannot record into {folder}: {cause}; name another folder with --record", folder = folder.display())]
-    Record {
-        /// Where.
-        folder: PathBuf,
-        /// Why.
-        cause: io::Error,
-    },
-    /// Waiting for events failed.
+    Record { folder: PathBuf, cause: io::Error },
     #[error("cannot wait for events: {0}")]
     Watch(io::Error),
 }

@@ -1,4 +1,5 @@
-//! What the program in the kernel tells, as the policy's events: with what was learned of waits, and of the ways that requests take.
+//! What the program in the kernel tells, as the policy's events: with what was learned of waits,
+//! and of the ways that requests take.
 
 use super::decider::Decider;
 use super::open::Trigger;
@@ -22,7 +23,6 @@ pub(super) struct Eyes {
     channels: BTreeMap<WaitChannel, GroupId>,
     /// Threads that requests may have reached.
     marked: BTreeSet<u32>,
-    /// Threads that wait for input.
     at_input: BTreeSet<u32>,
     has_news: bool,
     /// A request has ended since the marked were last looked through.
@@ -173,7 +173,8 @@ impl Eyes {
         over
     }
 
-    /// Requests whose answer nobody saw have ended for the policy, in time: the marked are looked through then.
+    /// Requests whose answer nobody saw have ended for the policy, in time: the marked are looked
+    /// through then.
     pub(super) fn expire(&mut self, policy: &Decider) {
         self.is_over = true;
         if self.marked.iter().all(|&thread| !policy.is_critical(TaskId(thread))) {
@@ -182,7 +183,6 @@ impl Eyes {
         }
     }
 
-    /// Events were lost.
     pub(super) fn forget_all(&mut self) {
         self.waits.forget_all();
         self.under_way.clear();

@@ -1,13 +1,14 @@
-//! Energy while freezing was on, and while it was left off: measured where there is a meter, else modelled, and labelled.
+//! Energy while freezing was on, and while it was left off: measured where there is a meter, else
+//! modelled, and labelled.
 //!
-//! The model charges each CPU for what it does by itself (`linux::EnergyMeter`); what a package saves when all of its CPUs sleep at once is not in
-//! it. Both ways are compared over the whole run, so what the load did meanwhile is in the comparison too; a trial takes turns.
+//! The model charges each CPU for what it does by itself (`linux::EnergyMeter`); what a package
+//! saves when all of its CPUs sleep at once is not in it. Both ways are compared over the whole
+//! run, so what the load did meanwhile is in the comparison too; a trial takes turns.
 
 use linux::{EnergyMeter, Root};
 use machine::{CpuList, Instant};
 use serde::Serialize;
 
-/// Adds up energy.
 #[derive(Debug)]
 pub(super) struct Joules {
     meter: EnergyMeter,
@@ -16,19 +17,16 @@ pub(super) struct Joules {
     spent: [(f64, f64); 2],
 }
 
-/// Mean power each way.
 #[derive(Clone, Debug, Serialize)]
 pub struct EnergyStatus {
     /// Where the figures come from, and whether they are measured.
     pub source: String,
     /// While freezing was left off, watts; `None` if it never was, or nobody can tell.
     pub watts_without: Option<f64>,
-    /// While it was on.
     pub watts_with: Option<f64>,
 }
 
 impl Joules {
-    /// Of these CPUs.
     pub(super) fn open(root: &Root, cpus: &CpuList, now: Instant) -> Self {
         Self { meter: EnergyMeter::open(root, cpus, now), last: None, spent: [(0.0, 0.0); 2] }
     }

@@ -1,4 +1,5 @@
-//! Slack-enabled quiescence on a live machine: `policy::quiescence`, fed by the scheduler's events, with the kernel's freezers as its hands.
+//! Slack-enabled quiescence on a live machine: `policy::quiescence`, fed by the scheduler's events,
+//! with the kernel's freezers as its hands.
 //!
 //! ```text
 //!   linux::probes::WaitProgram --> Eyes ---------> Quiescence --> Freeze, Thaw --> linux::freezer::Freezer
@@ -6,13 +7,16 @@
 //!     who wakes whom           learned graph       +-- min wait <-- what freezing and thawing take, as measured
 //! ```
 //!
-//! One thread decides. It sleeps on the program's bell, and is woken when all critical threads wait, while something is frozen as soon as
-//! one goes on, by the policy's timer, and once a second to look who has come and gone. A bell that rings for waits that turn out too
-//! short is answered at most once in 2 ms (`PACE`).
+//! One thread decides. It sleeps on the program's bell, and is woken when all critical threads
+//! wait, while something is frozen as soon as one goes on, by the policy's timer, and once a second
+//! to look who has come and gone. A bell that rings for waits that turn out too short is answered
+//! at most once in 2 ms (`PACE`).
 //!
 //! What always holds:
-//! - Groups are frozen through [`Freezer`] alone, so journalled first and thawed in whatever way this ends.
-//! - Before anything is frozen the program is told to ring for whoever goes on; what happened before it was told is looked at right after.
+//! - Groups are frozen through [`Freezer`] alone, so journalled first and thawed in whatever way
+//!   this ends.
+//! - Before anything is frozen the program is told to ring for whoever goes on; what happened
+//!   before it was told is looked at right after.
 //! - A background group in which a process is found that is critical, or that others wait for, is
 //!   left alone until it has left.
 //! - Lost events, a freezer that fails, an error of any kind: everything goes on.
@@ -84,7 +88,6 @@ struct Background {
 enum Spared {
     /// Until this process has left.
     Holds(String),
-    /// For good.
     Failed(String),
 }
 
@@ -124,14 +127,12 @@ pub struct Quiesce {
 pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
-    /// As soon as it can.
     pub fn now(&self) {
         // A pipe that is full says so already.
         let _ = rustix::io::write(&*self.0, &[1]);
     }
 }
 
-/// Why it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It was asked to, or its time was over.
@@ -140,16 +141,16 @@ pub enum Ending {
     CriticalEnded,
 }
 
-/// Who has come and gone is looked for so often: of a process that was moved into a unit, or that began with a unit that was started
-/// again. Children are followed as they are born.
+/// Who has come and gone is looked for so often: of a process that was moved into a unit, or that
+/// began with a unit that was started again. Children are followed as they are born.
 const RESCAN_EVERY: Duration = Duration::from_secs(1);
-/// After a ring that led to nothing, the next look is so much later: 500 looks a second are the most that short waits cost.
+/// After a ring that led to nothing, the next look is so much later: 500 looks a second are the
+/// most that short waits cost.
 const PACE: Duration = Duration::from_millis(2);
 /// The first groups after 0, which is everybody else.
 const FIRST_GROUP: u32 = 1;
 
 impl Quiesce {
-    /// Ends it from elsewhere.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
@@ -159,7 +160,8 @@ impl Quiesce {
         std::mem::take(&mut self.notices)
     }
 
-    /// Freezes and thaws until it is stopped, nobody critical is left, or `until` comes. `show` is called after each look.
+    /// Freezes and thaws until it is stopped, nobody critical is left, or `until` comes. `show` is
+    /// called after each look.
     pub fn run(
         &mut self,
         until: Option<Instant>,
@@ -395,7 +397,8 @@ impl Quiesce {
         before.difference(now).for_each(|&process| self.program.dismiss(process));
     }
 
-    /// When to look although nobody rings. A ring that led to nothing is answered only once in a while.
+    /// When to look although nobody rings. A ring that led to nothing is answered only once in a
+    /// while.
     fn pace(&self, now: Instant, has_acted: bool) -> Option<Instant> {
         if has_acted || !self.eyes.has_news() {
             self.program.hold(Instant::ZERO);
@@ -471,7 +474,8 @@ impl Controller for Quiesce {
     }
 }
 
-/// Of a process of this unit. Where causes are followed from requests, only threads that one has reached are told of.
+/// Of a process of this unit. Where causes are followed from requests, only threads that one has
+/// reached are told of.
 fn role_of_critical(number: usize, trigger: Option<Trigger>) -> WaitRole {
     let group = FIRST_GROUP + number as u32;
     let is_asked = trigger == Some(Trigger::Accept);

@@ -20,19 +20,17 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
-    /// A thread of a critical unit reads a request from a connection to a port on which the unit listens; its answer ends it.
+    /// A thread of a critical unit reads a request from a connection to a port on which the unit
+    /// listens; its answer ends it.
     Accept,
-    /// A thread of a critical unit goes on after it waited for a character device (a terminal, a mouse); its next such wait ends it.
+    /// A thread of a critical unit goes on after it waited for a character device (a terminal, a
+    /// mouse); its next such wait ends it.
     Input,
 }
 
-/// What is asked for.
 pub struct QuiesceOptions {
-    /// The machine.
     pub root: Root,
-    /// Units that matter.
     pub critical: Vec<String>,
-    /// Units that may be frozen.
     pub background: Vec<String>,
     /// Which CPUs are to sleep together.
     pub domain: String,
@@ -44,7 +42,6 @@ pub struct QuiesceOptions {
     pub trigger: Option<Trigger>,
     /// Freeze whether it pays or not.
     pub always: bool,
-    /// Touch nothing.
     pub dry_run: bool,
     /// A folder for the log of all that the policy is told.
     pub record: Option<PathBuf>,
@@ -56,7 +53,8 @@ pub struct QuiesceOptions {
 
 /// Rounds of the trial of each group: the median of nine is neither the first nor an outlier.
 const ROUNDS: usize = 9;
-/// What freezing and thawing are taken to cost where nothing may be tried: as measured on a virtual machine with cgroups of version 2.
+/// What freezing and thawing are taken to cost where nothing may be tried: as measured on a virtual
+/// machine with cgroups of version 2.
 const COST_UNTRIED: Duration = Duration::from_micros(50);
 /// Under this name groups are held.
 const HOLDER: &str = "roost quiesce";

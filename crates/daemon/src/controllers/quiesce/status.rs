@@ -6,39 +6,26 @@ use machine::{CpuList, Duration, Instant, LengthHistogram};
 use policy::quiescence::{Edge, Outlook, Reason, Record, Verdict};
 use serde::Serialize;
 
-/// A critical unit.
 #[derive(Clone, Debug, Serialize)]
 pub struct CriticalStatus {
-    /// As it was named.
     pub unit: String,
     /// As a person would call it.
     pub name: String,
-    /// In it now.
     pub processes: usize,
 }
 
-/// A background unit.
 #[derive(Clone, Debug, Serialize)]
 pub struct BackgroundStatus {
-    /// As it was named.
     pub unit: String,
     /// As a person would call it.
     pub name: String,
-    /// How it is frozen.
     pub way: FreezerWay,
-    /// In it now.
     pub processes: usize,
-    /// It stands still.
     pub is_frozen: bool,
-    /// So often.
     pub freezes: u64,
-    /// Altogether.
     pub frozen_s: f64,
-    /// Of the time.
     pub frozen_share: f64,
-    /// At a time.
     pub longest_ms: f64,
-    /// Thawed before everybody stood still.
     pub unconfirmed: u64,
     /// Left alone because somebody else had frozen it.
     pub foreign: u64,
@@ -50,14 +37,11 @@ pub struct BackgroundStatus {
     pub spared: Option<String>,
 }
 
-/// Waits that are alike.
 #[derive(Clone, Debug, Serialize)]
 pub struct SiteStatus {
-    /// Of which unit.
     pub unit: String,
     /// For what, as far as can be told.
     pub nature: policy::quiescence::Nature,
-    /// What tells it from others.
     pub place: u64,
     /// As long as it is expected to last at least.
     pub expected_ms: Option<f64>,
@@ -70,13 +54,9 @@ pub struct SiteStatus {
 pub struct EdgeStatus {
     /// The port to which they came; 0 for input.
     pub request: u32,
-    /// From there.
     pub from: String,
-    /// To there.
     pub to: String,
-    /// By that.
     pub by: Edge,
-    /// So often.
     pub times: u64,
 }
 
@@ -91,17 +71,14 @@ pub struct PayoffStatus {
     pub gain: Option<f64>,
     /// What could be gained at most.
     pub gain_at_most: Option<f64>,
-    /// Why it is left off.
     pub why: Option<Reason>,
     /// What is done between two waits took longer, of a cycle.
     pub slowdown: Option<f64>,
     /// Whole cycles of critical threads took longer, and by how much at most (two standard errors).
     pub cycle: Option<f64>,
-    /// The same.
     pub cycle_at_most: Option<f64>,
     /// Their waits took longer, and by how much at most.
     pub wait: Option<f64>,
-    /// The same.
     pub wait_at_most: Option<f64>,
     /// The 99th percentile of their cycles was longer.
     pub tail: Option<f64>,
@@ -109,7 +86,6 @@ pub struct PayoffStatus {
     pub cycles: [u64; 2],
     /// Pairs of turns with and without, so far.
     pub pairs: u64,
-    /// Times that it was settled.
     pub trials: u64,
     /// Until it is tried again.
     pub again_s: Option<f64>,
@@ -137,35 +113,23 @@ impl PayoffStatus {
     }
 }
 
-/// How things stand.
 #[derive(Clone, Debug, Serialize)]
 pub struct QuiesceStatus {
-    /// Since the beginning.
     pub at_ms: f64,
-    /// In a word.
     pub outlook: Outlook,
-    /// Nothing is touched.
     pub is_dry: bool,
-    /// What begins an interaction.
     pub trigger: Option<Trigger>,
-    /// What matters.
     pub critical: Vec<CriticalStatus>,
-    /// What stands still for it.
     pub background: Vec<BackgroundStatus>,
-    /// As it was named.
     pub domain: String,
-    /// Its CPUs.
     pub cpus: CpuList,
     /// All of them idle at once, altogether.
     pub all_idle_s: f64,
-    /// Of the time.
     pub all_idle_share: f64,
-    /// So often.
     pub all_idle_times: u64,
     /// Times in which they were, by length.
     #[serde(skip)]
     pub all_idle: LengthHistogram,
-    /// Freezing and thawing take this.
     pub cost_us: f64,
     /// As measured on these groups; else as taken from elsewhere.
     pub cost_is_measured: bool,
@@ -173,28 +137,21 @@ pub struct QuiesceStatus {
     pub min_wait_us: f64,
     /// From a critical thread's going on until the thaw was written: p50, p99, longest.
     pub thaw_us: Option<[f64; 3]>,
-    /// What the policy did.
     pub record: Record,
-    /// Whether freezing pays.
     pub payoff: PayoffStatus,
     /// Mean power of the domain's CPUs with freezing and without.
     pub energy: EnergyStatus,
-    /// Requests that were followed.
     pub requests: u64,
     /// Times that it looked, and that the program rang.
     pub looks: u64,
-    /// The same.
     pub rings: u64,
     /// Events for which there was no room.
     pub lost: u64,
-    /// What was learned of waits.
     pub sites: Vec<SiteStatus>,
-    /// What was learned of requests.
     pub graph: Vec<EdgeStatus>,
 }
 
 impl Quiesce {
-    /// How things stand.
     pub fn status(&self, now: Instant) -> QuiesceStatus {
         let length = now.since(self.tally.began);
         let seconds = length.as_secs_f64().max(1e-9);

@@ -4,7 +4,6 @@ use hdrhistogram::Histogram;
 use linux::probes::AllIdle;
 use machine::{Duration, Instant};
 
-/// Of one background group.
 #[derive(Debug, Default)]
 pub(super) struct GroupTally {
     pub(super) freezes: u64,
@@ -12,7 +11,6 @@ pub(super) struct GroupTally {
     pub(super) since: Option<Instant>,
     pub(super) frozen: Duration,
     pub(super) longest: Duration,
-    /// Thawed before everybody stood still.
     pub(super) unconfirmed: u64,
     /// Frozen by somebody else when it was to be.
     pub(super) foreign: u64,
@@ -21,7 +19,6 @@ pub(super) struct GroupTally {
     pub(super) cost: Option<Duration>,
 }
 
-/// What freezing and thawing take.
 #[derive(Debug)]
 pub(super) struct Cost {
     /// The least of all trials: one beside a burst of other work says too much.
@@ -31,11 +28,9 @@ pub(super) struct Cost {
     retry: Duration,
     pub(super) is_measured: bool,
     freeze: Duration,
-    /// When, and what it took.
     lately: Vec<(Instant, Duration)>,
 }
 
-/// Of the run.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub(super) began: Instant,

@@ -1,5 +1,5 @@
-//! On this machine's own kernel: a critical process that waits for what this test sends it, and a background process that stands still
-//! meanwhile. It takes root; what is missing is said.
+//! On this machine's own kernel: a critical process that waits for what this test sends it, and a
+//! background process that stands still meanwhile. It takes root; what is missing is said.
 
 use super::*;
 use linux::EndsWithParent as _;
@@ -15,8 +15,8 @@ use tempfile::TempDir;
 
 const PORT: &str = "ROOST_TEST_QUIESCE_PORT";
 
-/// Not a test of its own: the body of the critical process. It answers each byte; after `o` it waits for its standard input, which is
-/// no wait for the network, until a line comes.
+/// Not a test of its own: the body of the critical process. It answers each byte; after `o` it
+/// waits for its standard input, which is no wait for the network, until a line comes.
 #[test]
 fn body() {
     let Ok(port) = std::env::var(PORT) else { return };
@@ -33,7 +33,8 @@ fn body() {
 
 const BACKEND: &str = "ROOST_TEST_QUIESCE_BACKEND";
 
-/// Not a test of its own: the body of a server. It tells its port, and answers each byte with what a back end makes of it.
+/// Not a test of its own: the body of a server. It tells its port, and answers each byte with what
+/// a back end makes of it.
 #[test]
 fn serving_body() {
     let Ok(backend) = std::env::var(BACKEND) else { return };
@@ -52,7 +53,8 @@ fn serving_body() {
 
 const INPUT: &str = "ROOST_TEST_QUIESCE_INPUT";
 
-/// Not a test of its own: the body of a program on a terminal, which fetches something for each line.
+/// Not a test of its own: the body of a program on a terminal, which fetches something for each
+/// line.
 #[test]
 fn input_body() {
     let Ok(port) = std::env::var(INPUT) else { return };
@@ -232,7 +234,8 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Lets it wait until its wait is believed to be for the network: nobody of the background ended it for long enough.
+/// Lets it wait until its wait is believed to be for the network: nobody of the background ended it
+/// for long enough.
 fn believed(critical: &mut Critical, running: &Running) {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !running.seen().is_some_and(|status| status.sites.iter().any(|site| site.is_believed)) {
@@ -308,7 +311,8 @@ fn a_dry_run_touches_nothing() {
         return;
     };
     believed(&mut critical, &running);
-    // Now and then it would go on: a page of the critical program's that was not there is a reason, too.
+    // Now and then it would go on: a page of the critical program's that was not there is a reason,
+    // too.
     until("it would be frozen", || running.seen().is_some_and(|status| status.background[0].is_frozen));
     assert!(!idler.is_frozen() && running.freezes() > 0);
     assert!(!running.folder.path().join("run").exists(), "neither a lock nor a journal");

@@ -44,7 +44,6 @@ fn stamped(key: u32, version: u32, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Recounts every shard's own figures.
 fn audit(store: &Store) {
     for shard in &store.shards {
         let shard = shard.lock();
