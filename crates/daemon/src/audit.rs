@@ -1,4 +1,4 @@
-//! Who changed what, when, from what to what, why and by which policy: a line for each change.
+//! The log of changes: a line for each, with author, time, old value, new value, reason and policy.
 
 use linux::{SafeError, SafeFolder};
 use serde::Serialize;
@@ -14,12 +14,12 @@ pub struct Entry {
     /// Seconds since 1970.
     pub at_unix_s: f64,
     pub service: String,
-    /// What was changed: `cpus`, `idle limit of cpu3`, `goal`.
+    /// The changed setting: `cpus`, `idle limit of cpu3`, `goal`.
     pub what: String,
     pub old: String,
     pub new: String,
     pub why: String,
-    /// By which policy, or by whom.
+    /// The policy or the person that made the change.
     pub by: String,
 }
 
@@ -33,9 +33,9 @@ impl Entry {
 
 /// Where entries go.
 ///
-/// What cannot be written is counted, and the count is in the file as soon as it takes lines again:
-/// a disk is full for an hour, and the audit of a daemon is for years. A file that was moved away
-/// (logrotate) is begun anew under its name.
+/// Lines that cannot be written are counted, and the count goes into the file as soon as it takes
+/// lines again: a disk is full for an hour, and the audit of a daemon is for years. After a
+/// rotation (logrotate) a new file is begun under the same name.
 #[derive(Debug, Default)]
 pub struct Audit {
     path: PathBuf,

@@ -1,14 +1,13 @@
 //! The clocks of all services that want theirs chosen, and how fast they get on.
 //!
-//! The services of a daemon share one handle ([`Clocks`]) on what `linux::arbiter` combines, for
-//! them and for controllers: a service that does not care for a CPU's clock has no say in it; one
-//! that cares and asks for nothing just now wants all of it. So a cap is in force on a CPU while
-//! every service that has a say there has one, and it is the fastest of them.
+//! The services of a daemon share one handle ([`Clocks`]) on the requests that `linux::arbiter`
+//! combines. Controllers share it too. A service that does not care for a CPU's clock has no say in
+//! it. One that cares and asks for nothing just now wants the full clock. So a CPU is capped only
+//! while every service with a say there has a cap, and the fastest of these caps is in force.
 //!
-//! What a policy needs beforehand is looked up here as well ([`gears`]): which speeds there are,
-//! and what each costs. Power is *modelled*: with the cube of the clock, since voltage goes down
-//! with it; with a duty cycle in proportion, since it does not. Pegasus needs no more than its
-//! order of magnitude.
+//! A policy needs the speeds and the power of each beforehand; [`gears`] looks them up. Power is
+//! *modelled*: with the cube of the clock, since voltage goes down with it; with a duty cycle in
+//! proportion, since voltage stays. Pegasus needs no more than its order of magnitude.
 //!
 //! [`Pace`] is how fast each CPU got on: instructions and cycles by the processor's own counters,
 //! through perf. The kernel reads them on their own CPU, which it interrupts for that, so a CPU
@@ -18,8 +17,8 @@
 //! a socket's power cap is one for all services on it. Without a choice it is the clock; a
 //! preference, a duty cycle and a power cap are for those who name them.
 //!
-//! What always holds: what is asked for CPUs that share a clock is combined by
-//! `linux::FrequencyControl`; two services that were dropped leave every clock as it was.
+//! What always holds: `linux::FrequencyControl` combines the requests for CPUs that share a clock.
+//! Once its services are dropped, every clock is as it was.
 
 use linux::arbiter::{ClockLimits, ClockMeans};
 use linux::perf::WorkCounters;
@@ -41,7 +40,7 @@ struct Held {
     repaired: BTreeSet<String>,
 }
 
-/// What became of somebody else's change.
+/// The outcome of a repair after another process's change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
     Unneeded,
@@ -68,7 +67,7 @@ impl Clocks {
         }
     }
 
-    /// `service` asks for this on `cpu`, instead of what it asked for before.
+    /// Sets the request of `service` for `cpu`, in place of its earlier one.
     pub fn limit(&self, service: &str, cpu: CpuId, limit: FrequencyLimit) -> FrequencyState {
         self.held().limits.limit(service, cpu, limit)
     }
@@ -87,7 +86,7 @@ impl Clocks {
         held.limits.release_of(service)
     }
 
-    /// Looks for somebody else's changes of clocks in which `service` has a say, and repairs them,
+    /// Looks for other processes' changes of clocks in which `service` has a say, and repairs them
     /// once.
     pub fn repair(&self, service: &str) -> Repair {
         let mut held = self.held();
@@ -111,7 +110,8 @@ impl Clocks {
     }
 }
 
-/// What the mode needs and this machine lacks, in one text with what to do; `None` if nothing.
+/// The features that the mode needs and this machine lacks, with the remedy, in one text; `None` if
+/// it lacks none.
 pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList, means: ClockMeans) -> Option<String> {
     if mode == FrequencyMode::Stock {
         return None;
@@ -140,7 +140,7 @@ pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList, means: ClockMea
         return None;
     }
     if let Some(actuator) = means.actuator.filter(|_| lacks.iter().any(|why| why.contains("\nhint:"))) {
-        // It says itself what to do.
+        // The message names the remedy.
         return Some(format!(
             "frequency = \"{mode}\" by frequency_actuator = \"{actuator}\": {}",
             lacks.join("; and ")
@@ -191,7 +191,7 @@ pub fn gears(root: &Root, cpus: &CpuList, actuator: Option<FrequencyActuator>) -
     let (slowest, fastest) = (first.hardware.0, first.base.unwrap_or(first.hardware.1));
     let mut steps = first.steps.clone();
     if steps.is_empty() {
-        // Such a driver takes anything; 100 MHz is what its hardware tells apart.
+        // Such a driver takes anything; its hardware distinguishes steps of 100 MHz.
         steps = (slowest.0..fastest.0).step_by(100_000).map(Kilohertz).chain([fastest]).collect();
     }
     let last = steps.len().saturating_sub(1);
@@ -217,7 +217,7 @@ pub struct Pace {
     last: BTreeMap<CpuId, Seen>,
 }
 
-/// What was seen of a CPU when it was last read.
+/// The last reading of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Seen {
     instructions: u64,
@@ -270,7 +270,7 @@ fn pace(before: Seen, now: Seen) -> Option<(Rate, Kilohertz)> {
     })
 }
 
-/// What sensitivity needs beside the clocks.
+/// The inputs of sensitivity beside the clocks.
 const COUNTERS: &str = "the processor's counters";
 
 /// Less work tells nothing: some ten thousand instructions, as `sensitivity::Params::min_busy`.

@@ -1,11 +1,11 @@
-//! What the configuration says: `/etc/roost/roost.toml`, then each file of `conf.d` beside it in
-//! order of name.
+//! The configuration: `/etc/roost/roost.toml`, then each file of `conf.d` beside it in order of
+//! name.
 //!
-//! Parsed and not merely checked: a [`Config`] holds goals, idle modes and CPU lists, no texts, so
-//! that after loading no value can be wrong. A key that nobody knows is an error that names the
-//! nearest one; so is a service that is named twice, or one that does not say where it is.
+//! Parsed and not merely checked: a [`Config`] holds goals, idle modes and CPU lists, no texts. So
+//! no value can be wrong after loading. An unknown key is an error that names the nearest known
+//! one. Two services of one name are an error, and so is a service without a place.
 //!
-//! Without a service it governs nothing: that is what a package installs.
+//! Without a service it governs nothing: a package installs it so.
 
 use crate::controllers::cores::TelemetrySource;
 use crate::controllers::hurry_up::HurryUpConfig;
@@ -52,8 +52,8 @@ pub struct Config {
     /// queues (RSS). All that is put back in the end, and yet not all is as it was: to which CPU of
     /// its mask an interrupt goes, the kernel then chooses anew. So it is asked for by name.
     pub move_interrupts: bool,
-    /// By what the clocks of services are set that have a `frequency`; the clock itself where this
-    /// says nothing.
+    /// The means of setting the clocks of services that have a `frequency`; the clock itself by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frequency_actuator: Option<FrequencyActuator>,
     /// Model-specific registers may be written, which taints the kernel until it is booted again.
@@ -74,8 +74,8 @@ pub struct Config {
     pub wake: Option<WakeConfig>,
 }
 
-/// What may be governed: a file of `conf.d`, or what a command adds to a daemon for as long as it
-/// stays connected.
+/// The governable part: a file of `conf.d`, or a command's addition to a daemon for as long as the
+/// command stays connected.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Part {
@@ -137,8 +137,8 @@ impl Default for Config {
 pub enum Parking {
     #[default]
     Service,
-    /// And everybody else who can be told: other cgroups or slices, the kernel's unbound work
-    /// queues, new interrupts.
+    /// All other processes that can be moved as well: other cgroups or slices, the kernel's unbound
+    /// work queues, new interrupts.
     All,
 }
 
@@ -158,7 +158,7 @@ pub enum Policy {
 /// Where a service is. Exactly one of them is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Whoever listens on this TCP port.
+    /// The process that listens on this TCP port.
     Port(u16),
     Pid(u32),
     Cgroup(String),
@@ -168,7 +168,7 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct ServiceConfig {
-    /// What it is called in `status`, in the audit and in metrics.
+    /// Its name in `status`, in the audit and in metrics.
     pub name: String,
     pub target: Target,
     /// From where its rate and times are known.
@@ -184,11 +184,11 @@ pub struct ServiceConfig {
     pub frequency: FrequencyMode,
     /// How much of its progress a core may lose to a slower clock, under `sensitivity`.
     pub slack: Option<Ratio>,
-    /// By what it is kept on its CPUs; the best that works where this says nothing.
+    /// The means of keeping it on its CPUs; by default the best that works.
     pub actuator: Option<ConfineActuator>,
-    /// The CPUs that it has left go offline, too: `actuator = "hotplug"`. It destroys what others
-    /// have set, which is put back (`linux::Hotplug` says what is not), and it is slow; so it is
-    /// asked for by name.
+    /// The CPUs that it has left go offline, too: `actuator = "hotplug"`. That destroys other
+    /// owners' settings, which are put back (`linux::Hotplug` lists the exceptions), and it is
+    /// slow. So it has to be asked for by name.
     pub hotplug: bool,
 }
 
@@ -235,8 +235,7 @@ enum Actuator {
 }
 
 impl Actuator {
-    /// What keeps it there, if that is named; offline CPUs alone keep nobody off CPUs that others
-    /// have.
+    /// The named confiner. Offline CPUs alone keep no process off CPUs that other services have.
     fn confines(self) -> Option<ConfineActuator> {
         match self {
             Self::Affinity => Some(ConfineActuator::Affinity),
@@ -395,7 +394,7 @@ impl Target {
 }
 
 impl ServiceConfig {
-    /// What its policy is given, with this much time between decisions.
+    /// The parameters of its policy, with this much time between decisions.
     pub fn params(&self, epoch: Duration) -> Params {
         let cores = match (self.policy, self.goal, self.cores) {
             (Policy::Fixed, _, Some(cores)) => Cores::Fixed(cores),
@@ -475,7 +474,7 @@ pub enum ConfigError {
          put back, and the taint stays until the next boot\nhint: allow it with allow_msr = true (--allow-msr)", path = path.display()
     )]
     MsrNotAllowed { path: PathBuf },
-    /// A power cap for what limits single cores.
+    /// A power cap for a policy that limits single cores.
     #[error(
         "{path}: {service}: frequency = \"{frequency}\" limits cores, and frequency_actuator = \"rapl\" caps the power of a whole \
          socket\nhint: write frequency = \"pegasus\", or another actuator", path = path.display()
@@ -490,7 +489,7 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads `file` and what lies in `conf.d` beside it. A file of `conf.d` may hold services and
+    /// Reads `file` and the files of `conf.d` beside it. A file of `conf.d` may hold services and
     /// nothing else: two values for one key would leave a reader guessing.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let mut config: Self = parse(file, &read(file)?)?;
@@ -510,7 +509,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses what no file can say well; `file` is where it was said.
+    /// Refuses values that are wrong in any file; `file` is the place of the value.
     pub fn check(&self, file: &Path) -> Result<(), ConfigError> {
         let path = || file.to_owned();
         if !(Duration::from_millis(20)..=Duration::from_secs(3600)).contains(&self.epoch) {
@@ -535,7 +534,7 @@ impl Config {
         }
     }
 
-    /// What is governed, without the options of the daemon as a whole.
+    /// The governed services and controllers, without the options of the daemon as a whole.
     pub fn part(&self) -> Part {
         Part {
             services: self.services.clone(),

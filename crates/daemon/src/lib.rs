@@ -1,5 +1,5 @@
-//! The daemon that governs services which were not changed: it looks, asks a policy, and does what
-//! it says.
+//! The daemon that governs unchanged services: it observes, asks a policy, and carries out the
+//! decisions.
 //!
 //! ```text
 //!   observe::requests, scrape --+                                         +--> linux::Confiner       the service's CPUs
@@ -11,22 +11,22 @@
 //! One thread does all of it, woken once an epoch and when something happens; it runs on the CPUs
 //! that are awake anyway, so that it wakes none that is parked.
 //!
-//! - [`Config`]: what `/etc/roost/roost.toml` and its `conf.d` say. After loading, no value can be
-//!   wrong.
-//! - [`Telemetry`]: what a service does, as a `ServiceReading`.
-//! - [`Governed`]: one service, its policy and what keeps it on its CPUs.
-//! - [`Clocks`]: what several services ask of one CPU's clock; and [`Pace`], how fast they get on.
+//! - [`Config`]: `/etc/roost/roost.toml` and its `conf.d`. After loading, no value can be wrong.
+//! - [`Telemetry`]: a service's activity, as a `ServiceReading`.
+//! - [`Governed`]: one service, its policy and its confiner.
+//! - [`Clocks`]: the requests of several services for one CPU's clock; and [`Pace`], the speed of
+//!   their work.
 //! - [`hurry_up`]: the other way to govern: clocks by who is in a service's hot function.
-//! - [`quiesce`]: background work stands still while what matters waits.
+//! - [`quiesce`]: background work stands still while critical work waits.
 //! - [`wake`]: anticipatory wake-ups, a daemon of its own.
 //! - [`Daemon`]: all of them, and who asks in between.
-//! - [`Replay`]: what a run recorded, again, or under another policy.
+//! - [`Replay`]: a recorded run again, or under another policy.
 //!
 //! What always holds:
 //! - Nothing is changed but through `linux`, which journals it first; when the daemon ends, in
 //!   whatever way, everything goes back, by itself or by `roost restore`.
-//! - What a policy was told and what it answered is written before it is done, where a recording
-//!   was asked for.
+//! - The policy's inputs and answers are written before they are carried out, where a recording was
+//!   asked for.
 //! - A service that disappears is released, and looked for again; the others are not disturbed.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests write into folders of their own"))]

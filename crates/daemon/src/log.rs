@@ -1,9 +1,8 @@
-//! What a daemon writes for its operator: neither a flood nor silence.
+//! A daemon's log for its operator: neither a flood nor silence.
 //!
-//! Something that is wrong every second is one line and not 86,400 a day; and a line that differs
-//! by a figure each time is no reason for more than a bounded number a minute. But what was left
-//! out is told, and after the minute lines are written again: a log that ends for good hides the
-//! next failure.
+//! A fault that occurs every second is one line and not 86,400 a day. Lines that differ by a figure
+//! each time are bounded in number per minute. But the omitted lines are counted, and after the
+//! minute lines are written again: a log that ends for good hides the next failure.
 //!
 //! What always holds, for any lines at any times:
 //! - In a window of [`WINDOW`] at most [`LINES_MAX`] lines are written, and one that counts those
@@ -39,7 +38,7 @@ impl Log {
         lines
     }
 
-    /// The same for one that may only say again what is known.
+    /// The same for a line that may only repeat a known fact.
     pub fn once(&mut self, now: Instant, line: &str) -> Vec<String> {
         if self.known.get(line).is_some_and(|&at| now.since(at) < AGAIN) {
             return self.due(now).into_iter().collect();
@@ -51,13 +50,13 @@ impl Log {
         lines
     }
 
-    /// What is said of this subject from now on is news.
+    /// Lines on this subject are new from now on.
     pub fn forget(&mut self, subject: &str) {
         let about = format!("{subject}: ");
         self.known.retain(|line, _| !line.starts_with(&about));
     }
 
-    /// The line that counts what was left out, once its window is over.
+    /// The line that counts the omitted ones, once its window is over.
     pub fn due(&mut self, now: Instant) -> Option<String> {
         if self.since.is_none_or(|since| now.since(since) < WINDOW) {
             return None;
@@ -91,13 +90,13 @@ impl Log {
     }
 }
 
-/// So many lines in a window are read by nobody.
+/// More lines in a window go unread.
 const LINES_MAX: u32 = 200;
 
 /// Which are counted in a window of this length.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// What has been wrong for so long is said once more.
+/// A fault that lasts this long is reported once more.
 const AGAIN: Duration = Duration::from_secs(3600);
 
 const KNOWN_MAX: usize = 1000;

@@ -1,17 +1,17 @@
-//! What services need of the CPUs that they share with the rest of the machine; `park = "all"`,
+//! The needs of services for the CPUs that they share with the rest of the machine: `park = "all"`,
 //! `move_interrupts = true` and `actuator = "hotplug"`.
 //!
-//! Each service says which CPUs it has, so that no other process parks them
+//! Each service reports its CPUs, so that no other process parks them
 //! (`linux::arbiter::ActiveCpus`). A service alone on its cores does not make the others sleep,
-//! though: work queues, other services and new interrupts go on waking them. So, where that is
-//! asked for, everybody else is told to be on the CPUs that some service has, of this daemon or of
-//! another process, and on those that no service could have (`surroundings` of `host` says who can
-//! be told, and who cannot); or a CPU that a service could have and none has goes offline
+//! though: work queues, other services and new interrupts go on waking them. There are two
+//! remedies, on request. All other processes move to the CPUs that some service has, of this daemon
+//! or of another process, and to those that no service could have (`surroundings` of `host` lists
+//! the processes that can be moved). Or a CPU that a service could have and none has goes offline
 //! (`linux::Hotplug`).
 //!
-//! What always holds: before a service gets a CPU it is online and everybody else may be there, and
-//! only after it has left one must they leave, and it go offline. A service that lives inside a
-//! slice that is told, too, is so never narrower than its policy wants.
+//! What always holds: before a service gets a CPU, the CPU is online and open to all other
+//! processes. Only after the service has left it must they leave, and it goes offline. So a service
+//! inside a slice that is moved, too, is never narrower than its policy wants.
 
 use linux::arbiter::{ActiveCpus, Claim};
 use linux::{LockError, Scope};
@@ -32,7 +32,7 @@ struct Held {
 }
 
 impl Park {
-    /// Nobody is told anything yet; whom to tell is for [`Self::concern`].
+    /// No process is moved yet; [`Self::concern`] names those to move.
     pub fn open(register: &ActiveCpus) -> Result<Self, LockError> {
         register.hold()?;
         let register = register.clone();
@@ -40,7 +40,7 @@ impl Park {
         Ok(Self(Arc::new(Mutex::new(Held { register, scope, services, notices }))))
     }
 
-    /// Who shall leave what services have left.
+    /// The processes that shall leave the parked CPUs.
     pub fn concern(&self, scope: Scope) {
         let mut held = self.held();
         held.scope = scope;
@@ -49,7 +49,8 @@ impl Park {
         }
     }
 
-    /// `service` claims CPUs from now on; whom that concerns is [`Self::concern`]'s.
+    /// `service` claims CPUs from now on; [`Self::concern`] names the processes that have to make
+    /// room.
     pub fn join(&self, service: &str, claim: Claim) {
         let mut held = self.held();
         held.services.insert(service.to_owned(), claim);
@@ -94,7 +95,7 @@ impl Park {
         done
     }
 
-    /// What there is to say since the last call.
+    /// The notices since the last call.
     pub fn drain_notices(&self) -> Vec<String> {
         self.held().notices.drain(..).collect()
     }
@@ -173,7 +174,7 @@ mod tests {
         park.claim("cache", &"6".parse().unwrap());
         assert_eq!((read(queues), read(rest)), ("5f".into(), "0-4,6".into()));
         assert_eq!(read("sys/fs/cgroup/shop/cpuset.cpus"), "4-7", "a service's own is not ours to tell");
-        // Whom it concerns may change while it is in force.
+        // The set of processes may change while it is in force.
         park.concern(Scope::default());
         assert_eq!((read(queues), read(rest)), ("ff".into(), String::new()));
         park.concern(Scope { everybody: true, interrupts: false });

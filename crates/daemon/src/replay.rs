@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// What became of one service's recording.
+/// The result of one service's recording.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Replay {
     pub service: String,
@@ -88,9 +88,9 @@ impl Replay {
         Ok(done)
     }
 
-    /// The inputs of every service recorded in `folder`, under other parameters. What was seen
-    /// depended on the CPUs that the service had, so from the first difference on this is what the
-    /// policy *would have said*, not what would have been.
+    /// The inputs of every service recorded in `folder`, under other parameters. The observations
+    /// depended on the CPUs that the service had. So from the first difference on this is the
+    /// policy's *answer to the recorded inputs*, not a forecast.
     pub fn under(folder: &Path, params: Params) -> Result<Vec<Self>, ReplayError> {
         let run = |service: &str, files: &[PathBuf]| {
             let mut done = Self::nothing(service);
@@ -113,7 +113,7 @@ impl Replay {
                     done.commands += output.len();
                     had = cpus_of(&output).unwrap_or(had);
                     let said = match input {
-                        // Its own configuration is what is asked about.
+                        // The question is about its own configuration.
                         Input::Reload(_) | Input::Goal(_) => Vec::new(),
                         input => policy.apply(at, &input),
                     };

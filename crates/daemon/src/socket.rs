@@ -14,7 +14,7 @@ pub(crate) struct Place {
     name: OsString,
 }
 
-/// Listens at `path`, which whoever may by `mode` can connect to. The folder is made if it is not
+/// Listens at `path`; `mode` decides which users can connect. The folder is made if it is not
 /// there.
 pub(crate) fn listen(path: &Path, mode: u32) -> io::Result<(UnixListener, Place)> {
     let (folder, name) = SafeFolder::of_file(path, Some(0o755)).map_err(SafeError::into_io)?;
@@ -56,7 +56,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(listen(&path, 0o666).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert!(UnixStream::connect(&path).is_ok(), "the second has left the first its socket");
-        // As after a SIGKILL: nobody listens, and the name is there.
+        // As after a SIGKILL: no process listens, and the name is there.
         drop(listener);
         std::mem::forget(place);
         let (_listener, place) = listen(&path, 0o666).unwrap();

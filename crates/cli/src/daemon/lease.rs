@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Between two looks at the daemon's `status`.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
-/// Has `daemon` govern what is asked, until a signal, the given time or the daemon's end.
+/// Has `daemon` govern the lease until a signal, the given time or the daemon's end.
 pub(super) fn govern<V: View>(request: &Request<'_>, daemon: &Running, view: &Mutex<V>) -> Result<ExitCode> {
     if let Some(flag) = request.whole.first() {
         return Err(usage(format!(

@@ -1,5 +1,6 @@
-//! `roost daemon`, and what every governing command does: run the daemon with what the command
-//! names, or have a daemon that runs govern it for as long as the command is connected.
+//! `roost daemon`, and the shared body of every governing command. A command runs the daemon with
+//! the service that it names. Where a daemon runs already, the command has that daemon govern the
+//! service for as long as it is connected.
 //!
 //! ```text
 //!   mod.rs       signals, the daemon in this process, its end
@@ -96,9 +97,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     govern(request, Arc::new(Mutex::new(Epochs { json: args.json })))
 }
 
-/// What a command has governed.
+/// The service or controller that a command has governed.
 pub struct Request<'a> {
-    /// What, and by which options.
+    /// The table and its options.
     pub config: Config,
     /// The file that the configuration comes from; `None`: the command line.
     pub file: Option<PathBuf>,
@@ -116,12 +117,12 @@ pub struct Request<'a> {
     pub whole: Vec<&'static str>,
 }
 
-/// What a person or a program sees meanwhile.
+/// The output for a person or a program meanwhile.
 pub trait View: Send {
     fn say(&mut self, line: &str);
     /// An epoch of a service is over.
     fn epoch(&mut self, _governed: &Governed) {}
-    /// A controller has something new; `is_last`: before it puts back what it changed.
+    /// A controller has something new. `is_last` is set before it puts its changes back.
     fn seen(&mut self, _seen: Seen<'_>, _is_last: bool) {}
     /// The state of a lease, once a second.
     fn polled(&mut self, governed: &[Status], controllers: &[ControllerReport]);
@@ -133,7 +134,7 @@ fn locked<V: View + ?Sized>(view: &Mutex<V>) -> MutexGuard<'_, V> {
     view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Governs what is asked until a signal, the given time or the end of the service.
+/// Governs the requested services until a signal, the given time or the end of the service.
 pub fn govern<V: View + 'static>(request: Request<'_>, view: Arc<Mutex<V>>) -> Result<ExitCode> {
     let names_its_own = request.file.is_none();
     if names_its_own

@@ -1,4 +1,4 @@
-//! How a running daemon's services are, and what to change.
+//! The state of a running daemon's services, and changes to it.
 
 use super::wakeups;
 use crate::exit::{Exit, coded, usage};
@@ -40,7 +40,7 @@ pub struct Set {
     change: ::daemon::Set,
 }
 
-/// Pause a service or a controller: what it changed is put back
+/// Pause a service or a controller: its changes are put back
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../help/pause.txt"))]
 pub struct Pause {
@@ -97,7 +97,7 @@ fn place(socket: Option<&PathBuf>) -> PathBuf {
     super::socket_or(socket, &linux::Root::system())
 }
 
-/// Pauses a service or a controller: what it changed is put back until it is resumed.
+/// Pauses a service or a controller: its changes are put back until it is resumed.
 pub fn pause(args: &Pause) -> Result<ExitCode> {
     change_of(&args.named, ::daemon::Set::Pause)
 }
@@ -227,7 +227,7 @@ fn controller(report: &ControllerReport) -> String {
     format!("\n{} ({}) {state}{why}\n{text}", report.name, report.owner)
 }
 
-/// What a change made of it: old and new.
+/// The result of a change: old and new.
 fn change(set: &::daemon::Set, old: &::daemon::Status, new: &::daemon::Status) -> String {
     let goal =
         |status: &::daemon::Status| status.goal.map_or_else(|| "none".to_owned(), |goal| goal.to_string());
@@ -242,7 +242,7 @@ fn change(set: &::daemon::Set, old: &::daemon::Status, new: &::daemon::Status) -
     }
 }
 
-/// Who asks for what of the CPUs, and what holds for all who ask.
+/// The requests for CPU settings by process, and the values in force for all of them.
 fn asked_for(asked: &[Asked]) -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut table = Table::new(5, ["cpus", "asked", "together", "by", "for"].map(str::to_owned).to_vec());

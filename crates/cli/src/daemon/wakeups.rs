@@ -1,4 +1,4 @@
-//! What still wakes the CPUs that are parked.
+//! The causes that still wake the parked CPUs.
 //!
 //! The daemon does not watch this all the time: that would be one more thing that wakes them. Who
 //! asks watches for some seconds.

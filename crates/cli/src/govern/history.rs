@@ -1,8 +1,8 @@
-//! What a governed service's epochs were, small enough to keep for weeks.
+//! The epochs of a governed service, small enough to keep for weeks.
 //!
 //! Each epoch is a point. Where there are more points than a page can show, two neighbours become
-//! one: the mean of the rate and the cores, the larger of the tails, so that what was missed stays
-//! to be seen.
+//! one: the mean of the rate and the cores, the larger of the tails. So a missed goal stays
+//! visible.
 
 use daemon::{Governed, Status};
 use machine::{CpuId, Duration, Goal, Instant, Rate};
@@ -30,7 +30,7 @@ pub struct Told {
     pub judged: (u64, u64),
     /// Core-epochs that it had, and that it could have had.
     pub awake: (u64, u64),
-    /// What each CPU did while it was parked.
+    /// The use of each CPU while it was parked.
     pub parked: BTreeMap<CpuId, Parked>,
     /// Names of the idle states of these CPUs, where the kernel has any.
     pub states: Vec<String>,
@@ -57,12 +57,12 @@ pub struct Change {
     pub at_ms: u64,
     pub cpus: String,
     pub why: String,
-    /// What a person set, where it was that and not the policy.
+    /// The value that a person set, where the policy did not choose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
 }
 
-/// What a person changed between two epochs: the goal, a pause, its end.
+/// A person's change between two epochs: the goal, a pause, its end.
 fn interventions(before: &Status, now: &Status) -> Vec<String> {
     let goal = |goal: Option<Goal>| goal.map_or_else(|| "none".to_owned(), |goal| goal.to_string());
     let mut set = Vec::new();
@@ -154,7 +154,7 @@ impl Told {
         }
     }
 
-    /// What was set since the last epoch.
+    /// The changes since the last epoch.
     fn intervene(&mut self, at: Duration, status: &Status) {
         for set in interventions(&self.last, status) {
             self.note(at, status, "asked for".to_owned(), Some(set));

@@ -1,4 +1,4 @@
-//! What `roost govern` is asked for.
+//! The arguments of `roost govern`.
 
 use crate::exit::usage;
 use anyhow::Result;
@@ -26,13 +26,13 @@ pub struct Args {
     pub governing: Governing,
 }
 
-/// What else can be asked.
+/// The other subcommands.
 #[derive(Subcommand)]
 pub enum Subject {
     HurryUp(Box<super::hurry_up::Args>),
 }
 
-/// What to govern.
+/// The service to govern.
 #[derive(clap::Args)]
 pub struct Governing {
     /// The service that listens on this TCP port
@@ -47,7 +47,7 @@ pub struct Governing {
     /// This systemd unit
     #[arg(long, value_name = "NAME", group = "target")]
     pub unit: Option<String>,
-    /// What the service shall keep, such as 500us@p99
+    /// The goal of the service, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
     pub goal: Option<Goal>,
     /// From where its rate and times are known: requests (the kernel's programs), memcached (its
@@ -82,19 +82,19 @@ pub struct Governing {
     /// the goal; needs --policy fixed), or the highest clock, such as 1700MHz
     #[arg(long, value_name = "MODE")]
     pub frequency: Option<FrequencyMode>,
-    /// By what its clocks are set
+    /// The means of setting its clocks
     /// [default: scaling_setspeed under the governor userspace, else the bounds]
     #[arg(long, value_enum, value_name = "MEANS")]
     pub frequency_actuator: Option<ClockActuatorName>,
     /// Let `--frequency-actuator duty-cycle` write a model-specific register, which taints the
-    /// kernel: what is written is put back, the taint stays until the next boot
+    /// kernel: the register is put back, the taint stays until the next boot
     #[arg(long)]
     pub allow_msr: bool,
     /// How much of its progress a core may lose to a slower clock, under `--frequency sensitivity`
     /// [default: 0.05]
     #[arg(long, value_name = "SHARE")]
     pub slack: Option<f64>,
-    /// By what it is kept on its CPUs [default: the best that works; never hotplug]
+    /// The means of keeping it on its CPUs [default: the best that works; never hotplug]
     #[arg(long, value_enum)]
     pub actuator: Option<ActuatorName>,
     /// Keep all other work off the parked CPUs, too: other cgroups or slices, unbound work queues,
@@ -166,10 +166,10 @@ pub enum ActuatorName {
     CpusetV1,
     /// The unit's AllowedCPUs=, at run time
     Systemd,
-    /// The best of these, and parked CPUs go offline. Destroys what others have set: version-1
+    /// The best of these, and parked CPUs go offline. Destroys other owners' settings: version-1
     /// cpusets lose those CPUs, threads that chose them alone lose their affinity, interrupts move,
-    /// settings of the CPUs themselves can go. All that is journalled and put back but for where
-    /// interrupts land. The machine halts for moments at each change
+    /// settings of the CPUs themselves can go. All that is journalled and put back but for the CPUs
+    /// of interrupts. The machine halts for moments at each change
     Hotplug,
 }
 
@@ -223,7 +223,7 @@ impl Governing {
         given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
     }
 
-    /// What is to be done.
+    /// The subcommand, or the service to govern.
     pub fn configuration(&self) -> Result<Config> {
         if !self.names_a_service() {
             return Err(usage(
@@ -298,7 +298,7 @@ impl Governing {
     }
 }
 
-/// What a file calls it, which is what the command line calls it.
+/// Its name in a file and on the command line.
 fn named(value: impl ValueEnum) -> Result<toml::Value> {
     let name = value.to_possible_value().ok_or_else(|| usage("a name that may not be typed"))?;
     Ok(name.get_name().into())

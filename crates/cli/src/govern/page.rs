@@ -1,7 +1,7 @@
-//! `report.html` of a governed run: was the goal kept, on how many cores, and what did the parked
-//! ones do.
+//! `report.html` of a governed run: whether the goal was kept, on how many cores, and how the
+//! parked ones were used.
 //!
-//! Pure but for [`write()`]. What is not known has a sentence why instead of a figure; no CPU is
+//! Pure but for [`write()`]. An unknown figure is replaced by a sentence with the reason. No CPU is
 //! called asleep that was not seen asleep.
 
 use super::history::{History, Parked, Point, Told};
@@ -184,7 +184,7 @@ fn goal_in_force(told: &Told) -> Limit {
     Limit { name, y: changes.first().and_then(|(_, y)| *y), changes: changes.split_off(1.min(changes.len())) }
 }
 
-/// What was learned at the last load.
+/// The parameters learned at the last load.
 fn curve(told: &Told) -> Option<Part> {
     if told.last.curve.len() < 2 {
         return None;

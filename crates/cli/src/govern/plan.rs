@@ -1,4 +1,4 @@
-//! What would be governed: looked at, and not touched.
+//! A plan of a governed service: looked at, and not touched.
 
 use super::options::Governing;
 use crate::exit::usage;
@@ -188,7 +188,7 @@ fn tell(text: &mut String, plan: &Plan) {
     }
 }
 
-/// What a cap is made of, where that is no clock.
+/// The actuator of a cap, where that is no clock.
 fn by_what(actuator: Option<FrequencyActuator>) -> &'static str {
     match actuator {
         None => "",

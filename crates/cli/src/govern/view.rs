@@ -1,4 +1,4 @@
-//! What is seen of a governed service meanwhile, and its page at the end.
+//! The live view of a governed service, and its page at the end.
 
 use super::history::History;
 use super::options::Governing;
@@ -70,7 +70,7 @@ impl View for Services {
         let Some((history, place)) = self.history.take().filter(|(history, _)| !history.is_empty()) else {
             return;
         };
-        // What was governed was governed well: a full disk makes no failure of that.
+        // The service was governed well all the same: a full disk is no failure of that.
         match page::write(&place, self.started.clone(), &history) {
             Ok(where_it_is) => eprintln!("{where_it_is}"),
             Err(error) => eprintln!("no page was written: {error:#}"),

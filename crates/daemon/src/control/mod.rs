@@ -1,13 +1,13 @@
 //! The daemon's Unix socket: `roost status`, `set`, `pause` and `resume`, and leases.
 //!
-//! A line of JSON is asked, a line is answered, and the connection ends. Everybody on the machine
-//! may ask how things are; only the daemon's own user and root may change something, which the
-//! kernel's word on the peer decides (SO_PEERCRED), not anything that it sends.
+//! A client asks with one line of JSON, gets one line back, and the connection ends. Every user of
+//! the machine may ask for the state. Only the daemon's own user and root may change anything: the
+//! kernel's credentials of the peer (SO_PEERCRED) decide, and no content of the line.
 //!
-//! What always holds: a line is read to 4 KiB and no further, for a second and no longer; a peer
-//! that sends nonsense is told so and closed; nothing that a peer does delays the daemon's epochs,
-//! since a thread of its own waits for all of them (`peers`); nothing that another user does delays
-//! root's questions, or those of the daemon's own user.
+//! What always holds: a line is read to 4 KiB and no further, for a second and no longer. A peer
+//! that sends nonsense gets an error and is closed. No peer delays the daemon's epochs, since a
+//! thread of its own waits for all of them (`peers`). No other user delays the questions of root or
+//! of the daemon's own user.
 
 mod peers;
 
@@ -39,8 +39,8 @@ pub enum Ask {
     },
     /// Govern this, too, for as long as the connection lasts.
     Lease(Box<Part>),
-    /// Combine this with what the others ask of the CPUs, instead of what was asked over this
-    /// connection before and for as long as it lasts.
+    /// Combines this request with the others' for the CPUs, for as long as the connection lasts. It
+    /// replaces the connection's earlier request.
     Knobs(Request),
 }
 
@@ -62,8 +62,8 @@ pub enum Answer {
         governed: Vec<Status>,
         /// Those that are not, with the reason.
         waiting: Vec<(String, String)>,
-        /// Who asks for what of the CPUs that services share: this daemon's own, and other
-        /// processes of those that it holds.
+        /// The requests for the CPUs that services share, by process: this daemon's own, and those
+        /// of the processes that it holds them for.
         asked: Vec<Asked>,
         controllers: Vec<ControllerReport>,
         dry_run: bool,
@@ -156,7 +156,7 @@ impl LeaseRequest {
 #[derive(Debug)]
 pub struct Lease {
     stream: UnixStream,
-    /// What is governed, as `status` names it.
+    /// The name of the service or controller in `status`.
     pub names: Vec<String>,
 }
 
@@ -175,7 +175,7 @@ impl Lease {
 pub enum ControlError {
     #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost daemon`, or name its socket with --socket", path = path.display())]
     Nobody { path: PathBuf, cause: io::Error },
-    /// The socket is somebody else's alone.
+    /// The socket belongs to another user.
     #[error("{path} may not be asked by this user\nhint: use sudo", path = path.display())]
     Denied { path: PathBuf },
     #[error("{path} answers something else than a daemon of this version: {cause}", path = path.display())]

@@ -1,5 +1,5 @@
-//! Those who ask at the control socket, all at once: nobody waits for another's line, and root for
-//! nobody.
+//! The peers of the control socket, all at once: no peer waits for another's line, and root waits
+//! for none.
 //!
 //! ```text
 //!  accept --room of its kind?--> asks --a line--> queued --> waits --the daemon--> told --> closed
@@ -9,10 +9,10 @@
 //! Terms. *Ours* are root and the daemon's own user, by the kernel's word (SO_PEERCRED); all others
 //! are *strangers*.
 //!
-//! What always holds, whatever strangers do:
+//! What always holds, for any behaviour of strangers:
 //! - They take no place, no descriptor of the reserve and no turn of ours; of their questions the
 //!   daemon has one at a time.
-//! - Each user has its own places: what one does is its own loss.
+//! - Each user has its own places, so a user that fills them harms only itself.
 //! - Each peer has bounded bytes and a bounded time; a failed accept is not tried again without a
 //!   pause or a descriptor more.
 
@@ -125,7 +125,7 @@ impl Peer {
         self.goes_on = matches!(answer, Answer::Combined(_));
     }
 
-    /// What of its socket it waits for.
+    /// The events of its socket to wait for.
     fn interest(&self) -> PollFlags {
         match self.state {
             State::Asks(_) => PollFlags::IN,
@@ -163,7 +163,7 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
             let begun = self.wait();
             let now = Instant::now();
             self.accept(now);
-            // Ours first, and whoever came first among them.
+            // Our own users first; among equals the first to arrive.
             self.peers.sort_by_key(|peer| !peer.is_ours);
             let mut gone = Vec::new();
             for place in 0..self.peers.len() {
@@ -401,7 +401,7 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
     }
 }
 
-/// Takes what is there; true when the line is complete, or as long as a line may be.
+/// Takes the bytes that are there. True when the line is complete, or as long as a line may be.
 fn read(mut stream: &UnixStream, line: &mut Vec<u8>) -> io::Result<bool> {
     let mut bytes = [0; 512];
     while line.len() < QUESTION_MAX && !line.contains(&b'\n') {

@@ -18,7 +18,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// Called by a controller's own thread with what it is, and `true` at its last state.
+/// A controller's own thread calls it with its state, and with `true` at its last state.
 pub type Observer = Arc<Mutex<dyn FnMut(Seen<'_>, bool) + Send>>;
 
 /// Which request made the daemon run a controller or govern a service.
@@ -30,7 +30,7 @@ pub enum Owner {
     Lease(u64),
 }
 
-/// What a controller's thread tells the loop.
+/// A message from a controller's thread to the loop.
 #[derive(Debug)]
 pub enum Happened {
     Opened,
@@ -75,7 +75,7 @@ pub struct ControllerReport {
     pub status: serde_json::Value,
 }
 
-/// What the thread and the loop share.
+/// The state that the thread and the loop share.
 #[derive(Default)]
 struct Shared {
     status: Option<ControllerStatus>,
@@ -144,7 +144,7 @@ impl Host {
         lock(&self.shared).ender = None;
         let is_final = outcome.is_err();
         let outcome = outcome.unwrap_or_else(|_| Err(Refusal::failed(PANICKED)));
-        // What a panic left of it may panic again; what it changed has a journal in any case.
+        // The remains of a panic may panic again; its changes have a journal in any case.
         let lines = catch_unwind(AssertUnwindSafe(|| {
             if !is_final && self.observer.is_some() {
                 self.observe(controller.seen(), true);
@@ -344,7 +344,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc::{Receiver, channel};
 
-    /// A controller that counts what it holds, and panics where it is told to.
+    /// A controller that counts the things that it holds, and panics on command.
     struct Made {
         place: &'static str,
         held: Arc<AtomicU32>,

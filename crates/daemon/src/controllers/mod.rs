@@ -14,7 +14,7 @@
 //! [`ControllerStatus`], and a field in [`crate::Part`].
 //!
 //! Properties:
-//! - A controller that ends, fails or panics is withdrawn alone, and what it changed is put back.
+//! - A controller that ends, fails or panics is withdrawn alone, and its changes are put back.
 //! - One whose service is gone is opened again, ever more rarely.
 
 pub mod cores;
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use wake::{Wake, WakeConfig, WakeHandle, WakeStatus};
 
-/// What all controllers of a daemon share.
+/// The state that all controllers of a daemon share.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// The folder below which `/sys`, `/proc` and `/run` lie.
@@ -49,9 +49,9 @@ pub struct Machine {
     /// The file to which changes are appended.
     pub audit: Option<PathBuf>,
     pub frequency: ClockMeans,
-    /// True once this controller is told to end, for what takes long in `open`.
+    /// True once this controller is told to end, for slow steps in `open`.
     pub ends: Arc<AtomicBool>,
-    /// What all ask of the knobs that CPUs have one of.
+    /// The requests of all controllers for the per-CPU knobs.
     pub arbiter: Arbiter,
 }
 
@@ -59,8 +59,7 @@ pub struct Machine {
 pub trait Controller: Sized + Send + 'static {
     type Config: Clone + Send + 'static;
 
-    /// Takes hold of its service and its knobs. What it changes here, `release` or `drop` puts
-    /// back.
+    /// Takes hold of its service and its knobs. `release` or `drop` puts its changes back.
     fn open(machine: &Machine, config: &Self::Config) -> Result<Self, Refusal>;
 
     /// Ends [`Self::run`] from another thread, now or as soon as it begins.
@@ -80,7 +79,7 @@ pub trait Controller: Sized + Send + 'static {
     /// Lines for the operator since the last call.
     fn drain_notices(&mut self) -> Vec<String>;
 
-    /// Puts back what it changed; a line for each thing.
+    /// Puts its changes back; a line for each thing.
     fn release(&mut self) -> Vec<String>;
 
     /// Itself, for a view in the same process.

@@ -20,7 +20,7 @@ pub enum RefusalKind {
     Failed,
     /// The flags or the configuration are wrong.
     Usage,
-    /// This machine lacks what it needs.
+    /// This machine lacks a feature that it needs.
     Unsupported,
     /// Another process holds the knob, or this user may not.
     Held,
@@ -30,7 +30,7 @@ pub enum RefusalKind {
 #[error("{message}")]
 pub struct Refusal {
     pub kind: RefusalKind,
-    /// The reason, and what to do about it.
+    /// The reason, and the remedy.
     pub message: String,
 }
 
@@ -48,7 +48,7 @@ impl Refusal {
         Self::new(RefusalKind::Usage, message)
     }
 
-    /// This machine lacks what it needs.
+    /// This machine lacks a feature that it needs.
     pub fn unsupported(message: impl Display) -> Self {
         Self::new(RefusalKind::Unsupported, message)
     }

@@ -1,8 +1,8 @@
 //! Controllers with a thread of their own, from the loop's side: opened, heard, withdrawn, ended.
 //!
 //! Properties:
-//! - What one of them does ends no other, and no service.
-//! - All of them have put back what they changed before a service is released.
+//! - The end of a controller ends no other, and no service.
+//! - All of them have put their changes back before a service is released.
 
 use super::{Answer, Asker, Daemon, Event, Set, Snapshot};
 use crate::audit::{Entry, now_unix_s};
@@ -150,7 +150,7 @@ impl Daemon {
         gone.iter_mut().for_each(Hosted::join);
     }
 
-    /// All of them; what was put back.
+    /// Releases all of them, and returns a line for each thing put back.
     pub(super) fn end_controllers(&mut self, events: &Receiver<Event>) -> Vec<String> {
         self.drop_controllers(|_| true);
         let mut told = Vec::new();

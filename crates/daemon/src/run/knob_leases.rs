@@ -2,7 +2,7 @@
 //! say.
 //!
 //! Properties:
-//! - However the process ends, its connection closes, and what the rest wants is in force then.
+//! - However the process ends, its connection closes, and then the others' requests are in force.
 //! - Each request takes the place of the last one over the same connection.
 //! - Root and the daemon's user may ask: a limit affects all processes of a CPU. How many
 //!   connections a user has is bounded by the control socket.
@@ -15,7 +15,7 @@ use linux::arbiter::{self, Claim};
 use machine::{CpuId, CpuList, IdleLimit};
 use std::collections::BTreeMap;
 
-/// What a process asks of the knobs for as long as it is connected.
+/// A process's requests for the knobs for as long as it is connected.
 pub(super) struct KnobLease {
     asker: arbiter::Asker,
     idle: BTreeMap<CpuId, IdleLimit>,
@@ -75,7 +75,7 @@ impl Daemon {
         Ok(Combined { refused })
     }
 
-    /// Withdraws what came over that connection.
+    /// Withdraws the requests of that connection.
     pub(super) fn end_knobs(&mut self, lease: u64) {
         if let Some(KnobLease { asker, .. }) = self.knob_leases.remove(&lease) {
             self.arbiter.withdraw(&asker);

@@ -1,4 +1,5 @@
-//! Leases: what another command has this daemon govern, for as long as its connection lasts.
+//! Leases: services that another command has this daemon govern, for as long as its connection
+//! lasts.
 //!
 //! Terms.
 //! - *lease*: services and controllers that came over one connection to the control socket.
@@ -8,7 +9,7 @@
 //!
 //! Properties:
 //! - A lease is granted when all of it has taken hold, and else leaves nothing behind.
-//! - However its command ends, its connection closes, and what the rest wants is in force then.
+//! - However its command ends, its connection closes, and then the others' requests are in force.
 //! - A name that is governed already, and a process of another user, is refused.
 
 use super::{Answer, Asker, Daemon, FIRST_WAIT, Lease, Owner, Part, Reply, ServiceConfig};
@@ -19,7 +20,7 @@ use linux::{ConfineActuator, Root};
 use policy::governing::{FrequencyMode, IdleMode};
 
 impl Daemon {
-    /// What asked for something, for people.
+    /// The name of a client, for people.
     pub(super) fn owner(&self, owner: Owner) -> String {
         match owner {
             Owner::Config => super::Running::of(std::process::id()).to_string(),

@@ -43,7 +43,7 @@ pub enum Event {
     Heard(Heard),
     /// A real-time thread computed for 100 ms without a pause.
     Overrun,
-    /// What a controller's thread tells, with the number of its run.
+    /// A message from a controller's thread, with the number of its run.
     Controller(u64, Happened),
     /// The state of everything is asked for, by the page of metrics.
     Snapshot(Sender<Snapshot>),
@@ -58,7 +58,7 @@ pub struct Snapshot {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// What was put back, a line each.
+    /// The things put back, a line each.
     pub lines: Vec<String>,
     /// `Ok`: it was told to, its time was over, or the service of its command ended in good order.
     pub outcome: Result<(), Refusal>,
@@ -77,7 +77,7 @@ pub enum StartError {
     #[error("{service}: {reason}")]
     NoClocks {
         service: String,
-        /// What is missing, and what to do.
+        /// The missing feature, and the remedy.
         reason: String,
     },
     /// The clocks cannot be held.
@@ -101,7 +101,7 @@ pub struct Options {
     /// Where the configuration comes from, for a reload; `None`: the command line.
     pub file: Option<PathBuf>,
     pub dry_run: bool,
-    /// What is not there is an error, and the end of all that is governed ends the daemon.
+    /// A missing service is an error, and the end of all governed services ends the daemon.
     pub strict: bool,
     /// Where [`Daemon::run`] hears: the other end of its receiver.
     pub events: Sender<Event>,
@@ -135,11 +135,11 @@ pub struct Daemon {
     runs: u64,
     leases: BTreeMap<u64, Lease>,
     knob_leases: BTreeMap<u64, KnobLease>,
-    /// Why it ends by itself: set at once by what ends it.
+    /// The reason why it ends by itself.
     finished: Option<Result<(), Refusal>>,
 }
 
-/// What another process has governed for as long as it is connected.
+/// A service that another process has governed for as long as it is connected.
 struct Lease {
     part: Part,
     asker: Asker,
@@ -177,7 +177,7 @@ enum State {
 }
 
 impl Daemon {
-    /// Takes hold of every service that is there. `say` hears what an operator should know, a line
+    /// Takes hold of every service that is there. `say` takes the notices for an operator, a line
     /// at a time.
     pub fn start(options: Options, say: impl FnMut(&str) + Send + 'static) -> Result<Self, StartError> {
         let Options { root, config, file, dry_run, strict, events, observer } = options;
@@ -244,8 +244,8 @@ impl Daemon {
         }
     }
 
-    /// Alarms come as events to `sender`, whose other end is what [`Self::run`] is given. Without
-    /// this there are none.
+    /// Alarms come as events to `sender`; [`Self::run`] gets its other end. Without this there are
+    /// none.
     pub fn hear_alarms(&mut self, sender: Sender<Event>) {
         self.alarms = Some(sender);
         for slot in &mut self.slots {
@@ -261,15 +261,15 @@ impl Daemon {
         self.heart = Some(Heart { every, next: linux::now(), beat: Box::new(beat) });
     }
 
-    /// A configuration that is read again is taken only where `objection` has none: what was no
-    /// reason against starting with nothing to govern may be one against a service.
+    /// A configuration that is read again is taken only where `objection` has none: an objection
+    /// that does not matter with nothing to govern may matter for a service.
     pub fn object(&mut self, objection: impl Fn(&Config) -> Option<String> + Send + 'static) {
         self.objection = Box::new(objection);
     }
 
     /// Governs until an event says stop, or for `length` from the moment at which all controllers
-    /// have taken hold; then puts everything back and says what was done.
-    /// `look` is called after each epoch of a service.
+    /// have taken hold. Then puts everything back and reports it. `look` is called after each epoch
+    /// of a service.
     pub fn run(
         mut self,
         events: &Receiver<Event>,
@@ -323,7 +323,7 @@ impl Daemon {
                     let _ = sender.send(self.snapshot());
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // Nobody is left who could say stop; the epochs go on.
+                // No sender of a stop is left; the epochs go on.
                 Err(RecvTimeoutError::Disconnected) => linux::sleep_until(now + wait),
             }
             self.turn(&mut look);
@@ -402,7 +402,7 @@ impl Daemon {
         self.keep_out_of_the_way();
     }
 
-    /// Puts back what a service had changed when governing it panicked, and leaves it alone.
+    /// Puts back a service's changes when governing it panicked, and leaves it alone.
     fn withdraw(&mut self, at: usize, news: &mut News) {
         let why = "governing it panicked, which is a fault of Roost; its changes are put back".to_owned();
         let slot = &mut self.slots[at];
@@ -419,7 +419,8 @@ impl Daemon {
             holder.withdraw(&name);
         }
         if let State::Governed { governed, .. } = state {
-            // What panicked once may do so again; a confiner that is dropped puts back as well.
+            // A value that panicked once may do so again; a confiner that is dropped puts back as
+            // well.
             let _ = catch_unwind(AssertUnwindSafe(move || governed.release(None)));
         }
         if self.strict {
@@ -635,7 +636,7 @@ impl Daemon {
         lines.iter().for_each(|line| (self.say)(line));
     }
 
-    /// What is wrong every second is said now and then.
+    /// A fault that lasts is reported now and then.
     fn say_once(&mut self, line: &str) {
         let lines = self.log.once(linux::now(), line);
         lines.iter().for_each(|line| (self.say)(line));
@@ -651,7 +652,7 @@ struct NotThere {
     error: OpenError,
 }
 
-/// Whoever rings may have outlived the daemon.
+/// A thread that rings may have outlived the daemon.
 fn heard(alarms: Option<&Sender<Event>>, service: &str) -> AlarmSink {
     let (alarms, service) = (alarms.cloned(), service.to_owned());
     Arc::new(move |alarm| {

@@ -1,8 +1,8 @@
 //! SIGHUP: the configuration is read again.
 //!
 //! What always holds: a configuration that is wrong, or that asks for clocks which cannot be had
-//! here, changes nothing. What is set by other means from now on is put back by the old ones first;
-//! a service that goes on as it was is not disturbed.
+//! here, changes nothing. Where the means of setting something changes, the old means puts its
+//! settings back first. An unchanged service is not disturbed.
 
 use super::knobs::wanted_clocks;
 use super::{Daemon, Owner, Slot, State};
@@ -35,7 +35,7 @@ impl Daemon {
             Err(error) => return self.say(&kept(error)),
         };
         let mut before = std::mem::replace(&mut self.config, config);
-        // What came with a lease is no part of the file.
+        // A lease's service is no part of the file.
         let of_leases = self.leased_services();
         before.services.retain(|service| !of_leases.contains(service));
         self.config.services.extend(of_leases.iter().cloned());

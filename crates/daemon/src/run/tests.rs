@@ -1,4 +1,4 @@
-//! A daemon whose service is not there: what it holds for it is held all the same, on a machine
+//! A daemon whose service is not there: its settings for it are held all the same, on a machine
 //! made by hand.
 
 use super::*;
@@ -12,7 +12,7 @@ struct Made {
     folder: tempfile::TempDir,
     daemon: Daemon,
     said: Arc<Mutex<Vec<String>>>,
-    /// Kept, so that what the daemon tells itself arrives.
+    /// Kept, so that the daemon's messages to itself arrive.
     _heard: Receiver<Event>,
 }
 
@@ -24,7 +24,7 @@ fn write(folder: &Path, file: &str, text: &str) {
     fs::write(path, format!("{text}\n")).unwrap();
 }
 
-/// Two CPUs that share a clock, and a service on them that nobody listens for.
+/// Two CPUs that share a clock, and a service on them without a listening process.
 fn made(keys: &str) -> Made {
     let folder = tempfile::tempdir().unwrap();
     for (file, text) in [
@@ -67,7 +67,7 @@ fn service(keys: &str) -> String {
 }
 
 impl Made {
-    /// What it says to another configuration.
+    /// Its answer to another configuration.
     fn reload(&mut self, keys: &str) -> String {
         self.said.lock().unwrap().clear();
         fs::write(self.folder.path().join("roost.toml"), service(keys)).unwrap();

@@ -1,9 +1,9 @@
 //! The policies that choose clocks, on the lab's machine of eight CPUs with six frequencies each
 //! (`lab/run frequency-policies`).
 //!
-//! An emulator has no counters and its clock changes no speed, so what is *seen* is made up here:
-//! instructions by the cap that is in force, tails by the same. What is *done* is real: a port of
-//! the machine, one for each CPU, reads what Linux commanded.
+//! An emulator has no counters and its clock changes no speed. So the *observations* are made up
+//! here: instructions by the cap that is in force, tails by the same. The *actions* are real: a
+//! port of the machine, one for each CPU, reads Linux' commands.
 
 use crate::govern_lab::{self, Other, Server};
 use crate::lab_ports::commanded;
@@ -28,7 +28,7 @@ fn begin(governor: &str) {
     for cpu in 0..8 {
         for (file, text) in [
             ("scaling_governor", "userspace"),
-            // The kernel does not command what it believes to be so already.
+            // The kernel does not repeat a command that it believes to be in force.
             ("scaling_setspeed", "1000000"),
             ("scaling_setspeed", "2600000"),
             ("scaling_governor", governor),
@@ -241,7 +241,8 @@ fn two_daemons_share_the_clocks_and_the_faster_wins() {
         until([10; 8]);
         let second = Other::govern(&fewer);
         until([10, 10, 10, 10, 17, 17, 17, 17]);
-        // Who asked takes over what it asked for; what the dead one had done elsewhere is put back.
+        // The daemon takes over its own request from before; the dead one's other changes are put
+        // back.
         first.kill();
         until([26, 26, 26, 26, 17, 17, 17, 17]);
         let first = Other::govern(&capped(&shop, "shop", 1_400));

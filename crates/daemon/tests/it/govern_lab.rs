@@ -1,8 +1,8 @@
 //! A running server, governed on the lab's machine of eight CPUs with real idle states
 //! (`lab/run govern`).
 //!
-//! The server is this very program, started again: it answers each line that it is sent. Nobody
-//! asks it anything at first, so it is parked on one core; then many ask at once, and it gets all
+//! The server is this very program, started again: it answers each line that it is sent. At first
+//! no client asks it anything, so it is parked on one core; then many ask at once, and it gets all
 //! of them.
 
 use daemon::{Config, Daemon, Event, Options, Policy, ServiceConfig, Status, Target};
@@ -67,7 +67,7 @@ impl Server {
         let port = lines
             .find_map(|line| line.expect("a line").strip_prefix("port ")?.parse().ok())
             .expect("it says where it listens");
-        // What the harness prints later must not end it.
+        // The harness's later output must not end it.
         std::thread::spawn(move || lines.for_each(drop));
         let slice = Path::new(CGROUPS).join(slice);
         let folder = slice.join("shop");
@@ -82,7 +82,8 @@ impl Server {
         line.trim().to_owned()
     }
 
-    /// What must be the same after: its CPUs, the files of its cgroups, every CPU's limit.
+    /// The state that must be the same after: its CPUs, the files of its cgroups, every CPU's
+    /// limit.
     fn state(&self) -> Vec<String> {
         let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_else(|_| "absent".to_owned());
         let cgroups = [
@@ -114,7 +115,7 @@ fn limit_file(cpu: u16) -> String {
     format!("/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us")
 }
 
-/// A daemon on a thread of its own, and what it says.
+/// A daemon on a thread of its own, and its messages.
 pub struct Running {
     stop: Sender<Event>,
     epochs: Receiver<Status>,
@@ -127,8 +128,8 @@ fn govern(server: &Server, folder: &Path) -> Running {
 
 const GOVERNS: &str = "ROOST_LAB_GOVERNS";
 
-/// Not a test: another daemon, when this program starts itself again. The service is what the
-/// variable says.
+/// Not a test: another daemon, when this program starts itself again. The variable describes the
+/// service.
 #[test]
 #[ignore = "another daemon of the other tests"]
 fn governs() {
@@ -244,7 +245,7 @@ const WATCHED: u32 = 40;
 /// How often CPUs 1 to 7 wake in that time.
 fn parked_wakeups() -> u64 {
     let sum = || (1..8).flat_map(usage).sum::<u64>();
-    // Whoever watches must not be what wakes them.
+    // The observer must not wake them.
     let all = linux::allowed_cpus().expect("CPUs");
     linux::pin_current_thread(CpuId(0)).expect("it may be pinned");
     let before = sum();
@@ -275,7 +276,7 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     assert_ne!(limit(0), "0", "the active CPU has a limit");
     assert!((1..8).all(|cpu| limit(cpu) == "0"), "a parked CPU has none");
 
-    // What a sleep that began before the limit counts as is told when it ends: wait for two epochs.
+    // A sleep that began before the limit is counted at its end: wait for two epochs.
     daemon.until("an epoch", |_| true);
     daemon.until("an epoch", |_| true);
     let (active, parked) = (usage(0), usage(5));
@@ -369,7 +370,7 @@ fn active_cpus_sleep_as_each_was_told() {
     let _ = fs::remove_dir_all(&folder);
 }
 
-/// Somebody else, in a cgroup of its own.
+/// Another process, in a cgroup of its own.
 struct Neighbour {
     child: Child,
     group: PathBuf,
@@ -445,7 +446,7 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
     );
     // A counted event spreads by the root of its number; three times that, of both, is no chance.
     // An epoch must not wake all seven: on a quiet host it wakes one in two of five epochs on 6.1,
-    // and two in all is what it stays below on a busy one.
+    // and on a busy one it stays below two in all.
     let without = earlier.min(later);
     let noise = 3.0 * ((with + without) as f64).sqrt();
     let caused = with as f64 - without as f64;
@@ -488,7 +489,7 @@ fn parked_cpus_go_offline_and_all_is_as_it_was() {
     let status = daemon.until("one core", |status| status.cores.0 == 1);
     assert_eq!((online().as_str(), server.cpus().as_str(), choice().as_str()), ("0", "0", "0"));
     assert!(status.actuator.expect("it is kept").contains("hotplug"));
-    // CPUs that are away are no reading, and what is there goes on.
+    // Absent CPUs give no reading, and the others go on.
     for _ in 0..3 {
         let status = daemon.until("an epoch", |_| true);
         assert_eq!((status.cores, status.mode), ((1, 8), policy::governing::Mode::Searching));

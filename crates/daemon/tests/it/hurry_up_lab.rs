@@ -3,7 +3,7 @@
 //! what Linux commanded.
 //!
 //! The service is this program again (`victim`), a native server that writes slots; no JVM fits
-//! into that machine. Nothing is judged by time: what shall come is waited for.
+//! into that machine. Nothing is judged by time: the test waits for the events.
 
 use crate::lab_ports::commanded;
 use daemon::hurry_up::{ClocksAsked, Ending, Hurry, HurryOptions, Preset, SlotSource, Stop};
@@ -68,7 +68,7 @@ impl Service {
             .expect("it starts");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         assert!(lines.any(|line| line.expect("a line").ends_with("ready")));
-        // Somebody must go on reading.
+        // A reader has to remain.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, slots }
     }
@@ -119,7 +119,7 @@ impl Governor {
         let options = options(service.child.id(), &service.slots, threshold);
         let mut hurry = Hurry::open(&options).expect("this needs the lab's machine: run `lab/run hurry-up`");
         let notices = hurry.drain_notices();
-        // On a kernel that lacks what the program needs, threads are followed by files in /proc,
+        // On a kernel that lacks a feature of the program, threads are followed by files in /proc,
         // and no idle CPU can be told.
         let sees_idle = match ThreadProgram::load(std::process::id()) {
             Err(error) if error.is_lack() => {
@@ -186,12 +186,13 @@ fn a_call_takes_its_clock_from_cpu_to_cpu_and_leaves_none_behind() {
     let mut service = Service::start(folder.path());
     service.tell("6");
     let governor = Governor::start(&service, Duration::from_secs(2));
-    // It computes outside, since before the governor came: other work. How many CPUs were idle when
-    // it looked is chance: while nobody is inside it looks seldom.
+    // It computes outside, since before the governor came: other work. The number of idle CPUs at a
+    // look is chance: while no thread is inside it looks seldom.
     let sees_idle = governor.sees_idle;
     until("at work", |ports| ports[6] == WORK && (ports.contains(&IDLE) || !sees_idle));
     service.tell("enter");
-    // Now it looks all the time, and the other CPUs are idle, but for what it and this test do.
+    // Now it looks all the time, and the other CPUs are idle, but for the work of it and of this
+    // test.
     let idle = |ports: &[u8; 8]| ports.iter().filter(|port| **port == IDLE).count();
     let late = until("heavy", |ports| ports[6] == HEAVY && (idle(ports) >= 5 || !sees_idle));
     assert_eq!(late.iter().filter(|port| **port == HEAVY).count(), 1, "{late:?}");

@@ -1,4 +1,4 @@
-//! The daemon on real kernels: what unit tests cannot have.
+//! The daemon on real kernels: the checks that unit tests cannot make.
 
 #![allow(clippy::disallowed_methods, reason = "tests write into folders of their own")]
 

@@ -88,7 +88,7 @@ impl View for Hot {
         }
         self.live.end();
         let Some(place) = self.place.take() else { return };
-        // What was governed was governed well: a full disk makes no failure of that.
+        // The service was governed well all the same: a full disk is no failure of that.
         match page::write(&place, self.started.clone(), hurry) {
             Ok(where_it_is) => eprintln!("{where_it_is}"),
             Err(error) => eprintln!("no page was written: {error:#}"),

@@ -1,4 +1,4 @@
-//! What `roost govern hurry-up` is asked for.
+//! The arguments of `roost govern hurry-up`.
 
 use super::super::options::ClockActuatorName;
 use ::daemon::hurry_up::{HurryUpConfig, Preset, threshold};
@@ -52,7 +52,7 @@ pub struct Args {
     /// Only these of the service's CPUs, such as 0-3,8 [default: all that it may run on]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,
-    /// By what clocks are set
+    /// The means of setting clocks
     /// [default: scaling_setspeed under the governor userspace, else the bounds]
     #[arg(long, value_enum, value_name = "MEANS")]
     pub frequency_actuator: Option<ClockActuatorName>,
@@ -67,13 +67,13 @@ pub struct Args {
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
-    /// Show who is inside and what would be done, and touch nothing
+    /// Show the threads inside and the decisions, and touch nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Govern beside another program that sets clocks
     #[arg(long)]
     pub take_over: bool,
-    /// Record what was seen and decided into this folder, for `roost replay`
+    /// Record inputs and decisions into this folder, for `roost replay`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
     /// Append a line for each change of the threshold, and for changes of clocks by other programs,
@@ -138,7 +138,7 @@ impl Args {
     }
 }
 
-/// Refuses what is no threshold, and keeps the text.
+/// Refuses a text that is no threshold, and keeps the text.
 fn parse_threshold(text: &str) -> Result<String, String> {
     threshold(text).map(|_| text.to_owned())
 }

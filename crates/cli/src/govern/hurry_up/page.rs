@@ -1,8 +1,8 @@
 //! `report.html` of a run: how long calls take, where the threshold lies, and how fast each CPU was
 //! when.
 //!
-//! Pure but for [`write()`]. All of it is measured; what a clock saves is not, for no meter is read
-//! here.
+//! Pure but for [`write()`]. All of it is measured. The energy that a clock saves is not on the
+//! page, since no meter is read here.
 
 use crate::run_folder::{self, Kind, Place};
 use anyhow::Result;
@@ -205,7 +205,7 @@ fn levels(told: &Told) -> Section {
     Section { title: "How fast each CPU was".to_owned(), text, parts: vec![lines.part(), Part::Table(table)] }
 }
 
-/// More lines than this nobody tells apart.
+/// A reader cannot tell more lines apart.
 const CPUS_DRAWN: usize = 8;
 
 #[cfg(test)]

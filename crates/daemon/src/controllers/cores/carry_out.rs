@@ -1,5 +1,5 @@
-//! What is done about what a policy says: CPUs, idle limits and clocks, in force or owed, and
-//! repaired where somebody else changed them.
+//! Carries out a policy's commands: CPUs, idle limits and clocks. They are in force or owed, and
+//! repaired where another process changed them.
 
 use super::{Governed, LastChange, News};
 use crate::audit::{Entry, now_unix_s};
@@ -57,8 +57,8 @@ impl Governed {
         }
     }
 
-    /// Somebody else's change of a clock: set once more, and where that was in vain the policy lets
-    /// go of everything.
+    /// Another process changed a clock. It is set once more; where that fails the policy gives
+    /// everything up.
     pub(super) fn look_for_other_clocks(
         &mut self,
         now: Instant,
@@ -100,7 +100,7 @@ impl Governed {
                     self.owed_clocks.insert(cpu, decided.clone());
                     return Err(reason);
                 }
-                // What it is on this machine, where that is no clock.
+                // The actuator on this machine, where that is no clock.
                 FrequencyState::InForce { setting: Some(setting), .. } => by = format!(" ({setting})"),
                 FrequencyState::InForce { .. } | FrequencyState::Free => {}
             }

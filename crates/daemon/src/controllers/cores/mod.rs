@@ -1,13 +1,13 @@
-//! One service: what is seen of it, what its policy says, and what is done about it.
+//! One service: its readings, its policy's decisions, and the actions on them.
 //!
 //! ```text
 //!        +-------------------------- an epoch ---------------------------+
 //!   -----| owed, drift | reading -> policy -> commands -> host -> audit  |--- 20 ms: what queued up before is not counted ---
 //! ```
 //!
-//! A command that was refused is *owed*: it is tried again each epoch, and each failure is told to
-//! the policy, which fails open when they do not end. *Drift* is repaired once; where it comes back
-//! the policy is told, and everything of ours is taken away while somebody else's change stays.
+//! A command that was refused is *owed*: it is tried again each epoch, and each failure goes to the
+//! policy, which fails open when they do not end. *Drift* is repaired once. If it comes back the
+//! policy learns of it, everything of ours is taken away, and the other process's change stays.
 //!
 //! ```text
 //!   open.rs        finds it and takes hold of it, or says why not
@@ -16,8 +16,8 @@
 //! ```
 //!
 //! What always holds:
-//! - What the policy was told and what it answered is recorded before it is carried out.
-//! - Failing open and pausing put back what was there before us, and not merely a wide set of ours.
+//! - The policy's inputs and answers are recorded before they are carried out.
+//! - Failing open and pausing put back the state from before us, and not merely a wide set of ours.
 //! - A dry run opens nothing that could change anything.
 
 mod carry_out;
@@ -63,15 +63,15 @@ pub struct Governed {
     premature: IdleMisprediction,
     /// How its CPUs get on, where that decides their clocks.
     pace: Option<Pace>,
-    /// By what its clocks are chosen.
+    /// The policy of its clocks.
     means: ClockMeans,
     /// `None` in a dry run, and where no clock is to be chosen.
     clocks: Option<Clocks>,
-    /// Knows who needs which CPUs, and tells everybody else where to be.
+    /// Knows which services need which CPUs, and moves all other processes accordingly.
     park: Option<Park>,
     last_usage: Vec<CpuUsage>,
     recording: Option<RotatingLog>,
-    /// What could not be carried out yet.
+    /// Commands that could not be carried out yet.
     owed: Option<Decided>,
     owed_clocks: BTreeMap<CpuId, Decided>,
     /// Drift was repaired in the epoch before.
@@ -90,13 +90,13 @@ pub struct Governed {
     missed: u32,
 }
 
-/// What happened that somebody must hear of.
+/// Events for the caller.
 #[derive(Debug, Default)]
 pub struct News {
     pub entries: Vec<Entry>,
-    /// What an operator should know; each is said once.
+    /// Notices for the operator; each is reported once.
     pub notices: Vec<String>,
-    /// The service's CPUs have changed: what follows is to be counted anew.
+    /// The service's CPUs have changed: counting begins anew.
     pub moved: bool,
     pub ended: bool,
 }
@@ -107,8 +107,8 @@ impl Governed {
         &self.service.processes
     }
 
-    /// Which CPUs it needs is said through this from now on, and what is not governed is kept off
-    /// its parked ones.
+    /// Reports the needed CPUs through this from now on. It keeps processes that are not governed
+    /// off the parked ones.
     pub fn keep_others_off(&mut self, park: Option<&Park>) {
         let park = park.filter(|_| self.confiner.is_some());
         if let Some(park) = park {
@@ -178,8 +178,8 @@ impl Governed {
         }
     }
 
-    /// Far more came than the last epochs let expect: what is late, or of a policy that has all
-    /// cores, is no news.
+    /// Far more requests came than the last epochs let expect. A late alarm, or one for a policy
+    /// that has all cores, is ignored.
     pub fn alarm(
         &mut self,
         now: Instant,
@@ -213,12 +213,12 @@ impl Governed {
         self.telemetry.stay_on(cpus);
     }
 
-    /// What happened until now belongs to how things were.
+    /// Events until now belong to the state before.
     pub fn settled(&mut self, now: Instant) {
         self.telemetry.forget(now);
     }
 
-    /// Tells the policy something, and carries out what it answers.
+    /// Gives the policy an event, and carries out the answer.
     pub fn tell(&mut self, now: Instant, input: Input, mut holder: Option<&mut IdleLimits>, news: &mut News) {
         if let Input::Goal(goal) = &input {
             self.telemetry.set_goal(Some(*goal));
@@ -280,7 +280,7 @@ impl Governed {
         &self.cpus
     }
 
-    /// What the CPUs that it may use did in the last epoch, the parked ones among them.
+    /// The use of its allowed CPUs in the last epoch, the parked ones among them.
     pub fn last_cpus(&self) -> &[CpuReading] {
         &self.last_cpus
     }
@@ -321,9 +321,8 @@ impl Governed {
         output
     }
 
-    /// Tells the policy whether what it wanted is in force. What it answers to that is carried out
-    /// as well, but not reported again: a policy that is refused everything must not be asked for
-    /// ever.
+    /// Tells the policy whether its commands are in force. The answer is carried out as well, but
+    /// not reported again: a policy whose every command is refused must not be asked for ever.
     fn report(
         &mut self,
         now: Instant,

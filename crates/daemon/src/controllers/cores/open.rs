@@ -29,7 +29,7 @@ pub enum OpenError {
     #[error("{service} does not tell of itself: {reason}")]
     Unheard {
         service: String,
-        /// Who was asked, what came, and what to do.
+        /// The question, the answer, and the remedy.
         reason: String,
     },
     /// It cannot be kept on CPUs.
@@ -41,14 +41,14 @@ pub enum OpenError {
     #[error("{service}: {reason}")]
     Clocks {
         service: String,
-        /// What is missing, and what to do.
+        /// The missing feature, and the remedy.
         reason: String,
     },
     #[error("cannot record into {folder}: {cause}\nhint: name another folder with --record")]
     Record { folder: String, cause: std::io::Error },
 }
 
-/// What a dry run would work on.
+/// The CPUs that a dry run would work on.
 pub struct Outlook {
     pub service: Service,
     /// The CPUs that it may use.
@@ -175,9 +175,8 @@ fn pace(config: &ServiceConfig, cpus: &CpuList) -> Result<Option<Pace>, OpenErro
     Pace::open(cpus).map(Some).map_err(|reason| OpenError::Clocks { service: config.name.clone(), reason })
 }
 
-/// A service that ended and came back, or a daemon that was started again, must not write over what
-/// was recorded before, nor go on with it: it begins with another state. `~` is in no service's
-/// name.
+/// A service that ended and came back, or a restarted daemon, must not overwrite an earlier
+/// recording, nor go on with it: it begins with another state. `~` is in no service's name.
 pub(super) fn unused_instance(folder: &Path, name: &str) -> String {
     unused_name(folder, &format!("service-{name}"))
 }
@@ -218,7 +217,7 @@ pub(super) fn premature_sleeps(
     sleeps
 }
 
-/// What of `allowed` the configuration leaves.
+/// The part of `allowed` that the configuration leaves.
 fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenError> {
     let Some(asked) = &config.cpus else { return Ok(allowed.clone()) };
     let left = CpuList(asked.0.intersection(&allowed.0).copied().collect());

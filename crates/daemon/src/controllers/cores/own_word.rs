@@ -1,5 +1,5 @@
-//! What a server says of itself, as a reading: its own count as the rate, its own histogram or
-//! summary as the tail.
+//! A server's own telemetry as a reading: its own count as the rate, its own histogram or summary
+//! as the tail.
 //!
 //! ```text
 //!   epoch        |----------------------------|-------- change --|-----------------------------|
@@ -14,10 +14,10 @@
 //! - A rate is never made of an answer that did not come, nor of counters that fell.
 //! - A tail is of requests that came since the CPUs last changed, and of as many as its percentile
 //!   needs.
-//! - Where the goal lies inside of the bucket in which the percentile lies, nobody knows on which
-//!   side: then the bucket's end is told, so that a goal is never said to be kept on a guess.
-//!   Beyond the last bucket there is no end, and no tail: with a goal, twice that bound is told,
-//!   since that is surely missed.
+//! - The goal and the percentile may lie in one bucket, and then their order is unknown. The
+//!   reading is the bucket's end, so that a goal never counts as kept on a guess. The last bucket
+//!   has no end, and no tail: with a goal, the reading is twice its bound, since the goal is surely
+//!   missed.
 
 use crate::controllers::cores::sources::TelemetrySource;
 use machine::{CpuList, Duration, Goal, Instant, Rate, ServiceReading};
@@ -34,7 +34,7 @@ pub struct OwnWord {
     told: Told,
 }
 
-/// What its answers add up to; no sockets, no clock.
+/// The sum of its answers; no sockets, no clock.
 #[derive(Debug, Default)]
 struct Told {
     last: Option<(Instant, Reading)>,
@@ -48,7 +48,7 @@ struct Told {
 }
 
 impl OwnWord {
-    /// Asks a first time. An error says what is wrong and what to write.
+    /// Asks a first time. An error names the fault and the text to write.
     pub fn open(
         source: &TelemetrySource,
         port: Option<u16>,
@@ -96,7 +96,7 @@ impl OwnWord {
         Ok(own)
     }
 
-    /// What it said since the last call.
+    /// The reading since the last call.
     pub fn read(&mut self, now: Instant, notices: &mut Vec<String>) -> ServiceReading {
         for (at, answer) in self.asker.answers() {
             if let Err(why) = &answer {
@@ -161,7 +161,7 @@ fn quantile(goal: Option<Goal>) -> f64 {
 impl Told {
     fn take(&mut self, at: Instant, answer: Answer) {
         let Ok(now) = answer else {
-            // What comes next covers this time too, but that is an epoch too late.
+            // The next reading covers this time too, but that is an epoch too late.
             self.fresh = None;
             return;
         };
@@ -170,7 +170,7 @@ impl Told {
                 return;
             }
             match now.since(before) {
-                // Nobody knows how much of the old counters is lost.
+                // The lost part of the old counters is unknown.
                 None => {
                     self.fresh = None;
                     self.epochs.clear();
@@ -309,7 +309,7 @@ mod tests {
         let mut told = Told::default();
         told.take(at(1), page(0.0, 0.0, 0.004));
         told.forget(at(2));
-        // What was slow was so before the change.
+        // Slow requests were slow before the change.
         told.take(at(3), page(5_000.0, 5_000.0, 0.004));
         told.take(at(4), page(7_000.0, 5_000.0, 0.004));
         let reading = told.reading(goal());

@@ -7,8 +7,8 @@
 //! | `"memcached+requests"` | its `stats` | the kernel's programs | either |
 //! | `{ prometheus = "http://...", rate = "...", tail = "..." }` | a counter | a histogram or summary | a page that does not answer |
 //!
-//! A server that hangs looks to the kernel like one that nobody asks, and would be parked. Its own
-//! word tells them apart.
+//! A server that hangs looks to the kernel like an idle one, and would be parked. Its own telemetry
+//! tells them apart.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -59,7 +59,7 @@ impl TelemetrySource {
         matches!(self, Self::Requests | Self::Memcached { with_requests: true, .. })
     }
 
-    /// What to write instead, where times are missing.
+    /// The text to write instead, where times are missing.
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Requests | Self::Memcached { .. } => {

@@ -23,16 +23,16 @@ pub struct Status {
     pub service: ServiceReading,
     /// The tail by number of cores at the present load, as far as it was seen.
     pub curve: Vec<(u16, Duration)>,
-    /// By what it is kept there; `None` in a dry run.
+    /// The confiner that keeps it there; `None` in a dry run.
     pub actuator: Option<String>,
-    /// By what means its requests are seen.
+    /// The means of observing its requests.
     pub seen_by: String,
     pub epochs: u64,
     /// Epochs in a row in which the goal was missed.
     pub missed: u32,
     #[serde(default)]
     pub frequency: FrequencyMode,
-    /// By what they are set, where somebody has named it.
+    /// The named means of setting them; `None` if the configuration names none.
     #[serde(default)]
     pub frequency_actuator: Option<FrequencyActuator>,
     /// The caps on the clocks of its CPUs; one that is not here is free.

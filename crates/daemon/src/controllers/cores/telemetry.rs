@@ -1,4 +1,4 @@
-//! What a service does, epoch by epoch.
+//! The activity of a service, epoch by epoch.
 //!
 //! The kernel's programs of `linux::probes` count requests and their times; a server may count its
 //! own ([`TelemetrySource`]). An epoch of a quiet service holds few requests, and a percentile of
@@ -14,7 +14,7 @@
 //!
 //! What always holds:
 //! - No tail spans a change of the service's CPUs: [`Window::forget`] begins anew. A summary on a
-//!   page, which remembers what it likes, is the exception, and is told as one.
+//!   page, which has a memory of its own, is the exception, and is marked as one.
 //! - A service that is alive and asked nothing has a rate of zero. One that cannot be seen has
 //!   none: the kernel's programs miss their heartbeat, or the server does not answer. Programs that
 //!   miss it are loaded again.
@@ -53,7 +53,7 @@ struct Requests {
     watch: RequestWatch,
     window: Window,
     tripwire: Tripwire,
-    /// What an alarm of this epoch bears; `None`: none is wanted.
+    /// The payload of an alarm in this epoch; `None`: no alarm is wanted.
     epoch: Option<u64>,
     /// The highest window of the last epoch.
     peak: u64,
@@ -125,7 +125,7 @@ impl Telemetry {
         }
     }
 
-    /// What happened since the last call, as a policy is told.
+    /// The events since the last call, as a policy takes them.
     pub fn read(&mut self, now: Instant) -> ServiceReading {
         let seen = self.requests.as_mut().map(|requests| requests.read(now, &mut self.notices));
         let told = self.own.as_mut().map(|own| own.read(now, &mut self.notices));
@@ -138,7 +138,7 @@ impl Telemetry {
         }
     }
 
-    /// What happened until now belongs to how things were: the next reading begins here.
+    /// Events until now belong to the state before: the next reading begins here.
     pub fn forget(&mut self, now: Instant) {
         if let Some(requests) = &mut self.requests {
             requests.watch.read(now);
@@ -178,7 +178,7 @@ impl Telemetry {
         }
     }
 
-    /// What there is to say since the last call.
+    /// The notices since the last call.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
@@ -220,7 +220,7 @@ impl Requests {
         self.window.take(&pattern)
     }
 
-    /// Somebody detached the programs, or their event is gone.
+    /// Another process detached the programs, or their event is gone.
     fn load_again(&mut self, now: Instant, notices: &mut Vec<String>) {
         match RequestWatch::open(&self.root, &self.service, now).0 {
             Ok(watch) => {
@@ -270,8 +270,8 @@ impl Window {
     /// Takes in an epoch, and tells it.
     pub fn take(&mut self, pattern: &RequestPattern) -> ServiceReading {
         let rate = Some(pattern.rate());
-        // Where only the server's own work can be seen, that is what there is; `Telemetry::way`
-        // says so.
+        // Where only the server's own work can be seen, the reading is that; `Telemetry::way` says
+        // so.
         let Some(times) = pattern.response.as_ref().or(pattern.service.as_ref()) else {
             return ServiceReading { rate, ..ServiceReading::default() };
         };
@@ -316,7 +316,7 @@ impl Window {
 /// many, and so on.
 const SILENT_MIN: u32 = 3;
 
-/// So many epochs are kept: what is a minute old says nothing about now.
+/// The number of epochs kept: a reading of a minute ago says nothing about now.
 const EPOCHS: usize = 60;
 
 #[cfg(test)]
@@ -464,10 +464,10 @@ mod tests {
             }
             rung.load(Ordering::Relaxed)
         };
-        // Nobody asks.
+        // No request came.
         assert_eq!(epochs(5), 0);
         let steady = Clients::ask(address, 1);
-        // That it began is news; what it is like is learned meanwhile.
+        // Its start is reported; its cost is learned meanwhile.
         let learned = epochs(20);
         assert_eq!(epochs(40), learned, "steady");
         let burst = Clients::ask(address, 60);

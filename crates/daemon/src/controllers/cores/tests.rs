@@ -3,8 +3,8 @@ use super::*;
 use crate::config::Config;
 use policy::governing::Mode;
 
-/// This process as the service, which nobody asks for anything; `None`, said, where requests cannot
-/// be seen.
+/// This process as the service, which gets no requests; `None`, with a message, where requests
+/// cannot be seen.
 fn idle_service(
     telemetry: crate::TelemetrySource,
     port: u16,

@@ -1,4 +1,4 @@
-//! What a `[[hurry_up]]` table of the configuration says.
+//! A `[[hurry_up]]` table of the configuration.
 
 use super::{ClocksAsked, HurryOptions, Preset, SlotSource};
 use crate::controllers::{Machine, Refusal};
@@ -129,7 +129,7 @@ pub fn threshold(text: &str) -> Result<Threshold, String> {
     if !(0.0..=100.0).contains(&percent) {
         return Err(format!("`{text}` is no share of calls: write p0 to p100"));
     }
-    // To the nearest decimal fraction: 99.9 / 100 is not quite what 0.999 is.
+    // To the nearest decimal fraction: 99.9 / 100 is not quite 0.999.
     let quantile = (percent * 1e7).round() / 1e9;
     Ok(Threshold::Learned(Learned { quantile, ..Learned::default() }))
 }

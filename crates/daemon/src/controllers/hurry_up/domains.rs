@@ -22,8 +22,8 @@ pub(super) fn cores(root: &Root, cpus: &CpuList) -> Vec<Vec<CpuId>> {
     joined(cpus, cpus.0.iter().map(|&cpu| topology.siblings(cpu).collect()))
 }
 
-/// Sets that have a CPU in common become one; CPUs that are not among `cpus` are left out, having
-/// joined what they join.
+/// Sets that have a CPU in common become one. CPUs outside `cpus` still join sets, and are then
+/// left out.
 fn joined(cpus: &CpuList, sets: impl Iterator<Item = BTreeSet<CpuId>>) -> Vec<Vec<CpuId>> {
     let mut groups: Vec<BTreeSet<CpuId>> = cpus.0.iter().map(|&cpu| BTreeSet::from([cpu])).collect();
     for set in sets {

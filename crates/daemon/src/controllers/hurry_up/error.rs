@@ -9,7 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// What is wrong, and what to do.
+/// An error, and the remedy.
 #[derive(Debug, Error)]
 pub enum HurryError {
     #[error(
@@ -46,7 +46,7 @@ pub enum HurryError {
         /// Who wrote it, by its own account.
         writer: u32,
         process: u32,
-        /// What that one calls itself, where it differs.
+        /// The other process's own number, where it differs.
         inner: String,
     },
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! What is seen: slots, threads and CPUs, as the policy's `Happened`.
+//! The observed slots, threads and CPUs, as the policy's `Happened`.
 //!
 //! ```text
 //!   slots::Reader -----> who is inside, since when -------+
@@ -6,14 +6,14 @@
 //!   linux::ThreadPlaces -> where it is; what CPUs do ------+
 //! ```
 //!
-//! A slot is what a thread wrote last, and threads die without writing: so a slot says that
-//! somebody is *inside* only while its thread lives, and only if that thread is old enough to have
-//! begun the call. A slot of which that does not hold is *dead*: its thread is gone for the policy,
-//! and the reader's sleep is not disturbed by it.
+//! A slot holds a thread's last write, and threads die without writing. So a slot marks a thread as
+//! *inside* only while the thread lives, and only if the thread is old enough to have begun the
+//! call. Any other slot is *dead*: its thread is gone for the policy, and it does not disturb the
+//! reader's sleep.
 //!
-//! What always holds: only threads that are inside are asked where they are; a slot without a
-//! number, or with that of no thread of this service, is passed over; nothing here is as long as a
-//! stranger's number says.
+//! What always holds: only threads that are inside are asked for their place. A slot without a
+//! number, or with one of no thread of this service, is passed over. No allocation follows the
+//! length that a stranger's number gives.
 
 use linux::{HostThread, Kick, NamespacedThreads, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
 use machine::{CpuId, CpuList, Duration, Instant};
@@ -68,8 +68,8 @@ const RUNTIME: [&str; 11] = [
     "Concurrent Mark",
 ];
 
-/// A thread that is not found in so many looks is none of this service, or has died: nobody wakes
-/// up for it any more.
+/// A thread not found in this many looks is none of this service, or has died: it causes no more
+/// wake-ups.
 const SEARCHES_MAX: u8 = 10;
 
 /// A thread that waits inside is looked for in `/proc` so often.
@@ -100,7 +100,7 @@ impl Eyes {
         }
     }
 
-    /// What has changed since the last look.
+    /// The changes since the last look.
     pub(super) fn look(&mut self, now: Instant) -> Result<Vec<Happened>, ReaderError> {
         let mut happened = Vec::new();
         let slots = self.reader.look()?.to_vec();
@@ -183,8 +183,8 @@ impl Eyes {
         let Some(thread) = seen.thread else { return };
         let place = self.places.place(thread.number);
         let waits = place.is_some_and(|place| place.state == PlaceState::Waits);
-        // Who waits for ever may have died before anybody looked: asked now and then, since no
-        // event will tell.
+        // A thread that waits for ever may have died unobserved. It is looked up now and then,
+        // since no event will tell.
         let is_doubtful = waits && now.since(seen.lived) >= DOUBT_AFTER;
         if is_doubtful {
             seen.lived = now;
@@ -218,7 +218,7 @@ impl Eyes {
         }
     }
 
-    /// From now on every CPU counts as one that works, or as what it is.
+    /// From now on every CPU counts as busy, or as its observed state.
     pub(super) fn suppose_work(&mut self, supposed: bool) {
         self.supposes_work = supposed;
     }
@@ -228,7 +228,7 @@ impl Eyes {
             Some(Occupant::Idle) if self.supposes_work => Work::Other,
             Some(Occupant::Idle) => Work::Idle,
             Some(Occupant::Own { thread }) if self.is_of_runtime(now, thread) => Work::Runtime,
-            // What is not known may be work.
+            // An unknown state may be work.
             Some(Occupant::Own { .. } | Occupant::Other) | None => Work::Other,
         }
     }
@@ -248,12 +248,12 @@ impl Eyes {
         answer
     }
 
-    /// Sleeps until somebody enters, a bell rings or `until` comes. Calls that were seen disturb
-    /// nobody.
+    /// Sleeps until a thread enters, a bell rings or `until` comes. Calls already seen do not
+    /// disturb it.
     pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> Result<slots::Woken, ReaderError> {
         let seen = &self.slots;
         let is_known = |slot: &Slot| {
-            // What nobody can follow is known to be so.
+            // A state that cannot be followed counts as known.
             slot.tid.is_none()
                 || seen.get(&slot.index).is_some_and(|seen| {
                     let is_same = (seen.claims, Some(seen.tid)) == (slot.claims, slot.tid);
@@ -264,7 +264,7 @@ impl Eyes {
         self.reader.sleep_beside(is_known, timeout)
     }
 
-    /// True if somebody is inside whose thread was not found yet, and is worth another search.
+    /// True if a thread is inside that was not found yet, and is worth another search.
     pub(super) fn has_strangers(&self) -> bool {
         let is_one = |seen: &Seen| seen.sequence % 2 == 1 && seen.thread.is_none() && !seen.is_dead;
         self.slots.values().any(|seen| is_one(seen) && seen.searches < SEARCHES_MAX)

@@ -9,33 +9,33 @@
 //!
 //! One thread decides. It sleeps on the slot file's doorbell, and is woken by
 //! - an enter, which rings while the governor sleeps;
-//! - a kick: a CPU whose clock was chosen by what it did does something else
+//! - a kick: a CPU whose clock was chosen by its activity does something else
 //!   (`linux::ThreadPlaces`);
 //! - the policy's timer;
-//! - while somebody is inside, `LOOK_EVERY`: exits ring nothing, and a call that has ended leaves
-//!   its core fast until the next look;
+//! - while a thread is inside, `LOOK_EVERY`: exits ring nothing, and after a call has ended its
+//!   core stays fast until the next look;
 //! - the end of the service, and a signal, through threads of their own that only wait.
 //!
-//! Slots are the service's own word, in a file, or the kernel's about a program that was not
-//! changed ([`SlotSource`]): the same reader, the same loop. The kernel sees every enter and every
-//! return. What it does not see, an exception or `longjmp` out of the function, it learns late:
-//! from the thread's next enter or exit, or, once it has been inside for 20 ms and sleeps further
-//! out on its stack, from a look; and looks there are every `LOOK_EVERY` for as long as its slot
-//! says inside. So such a core is fast for at most as long as its thread computes on, and 20 ms.
-//! The depth in such a slot counts calls whose return address is still on the stack: one that was
-//! left unseen is dropped as soon as the thread enters or leaves at or above it, so it never adds
-//! up.
+//! Slots come from the service itself, in a file, or from the kernel for an unchanged program
+//! ([`SlotSource`]): the same reader, the same loop. The kernel sees every enter and every return.
+//! It learns late of an exception or a `longjmp` out of the function: from the thread's next enter
+//! or exit. It also learns from a look, once the thread has been inside for 20 ms and sleeps
+//! further out on its stack. Such looks come every `LOOK_EVERY` for as long as the slot says
+//! inside. So such a core is fast for at most as long as its thread computes on, and 20 ms. The
+//! depth in such a slot counts calls whose return address is still on the stack. A call that was
+//! left unseen is dropped as soon as the thread enters or leaves at or above it, so the depth never
+//! adds up.
 //!
-//! So a service in which nobody is inside costs nothing: no timer runs. Where a server enters more
-//! often than anybody can look, two looks are at least `PACE` apart, and enters in between are seen
-//! together.
+//! So a service with no thread inside costs nothing: no timer runs. Where a server enters more
+//! often than the loop can look, two looks are at least `PACE` apart, and enters in between are
+//! seen together.
 //!
 //! What always holds:
 //! - Clocks are changed through [`Clocks`], so journalled first and put back in whatever way this
 //!   ends; the slots are read and never believed (`slots::Reader`).
 //! - Who is dead is not inside, whatever its slot says; when the service ends, or its file becomes
 //!   unreadable, this ends.
-//! - What the policy was told and what it answered is recorded before it is done, where a recording
+//! - The policy's inputs and answers are recorded before they are carried out, where a recording
 //!   was asked for.
 
 mod config;
@@ -95,7 +95,7 @@ pub struct Hurry {
     asked_kicks: bool,
     /// They flap: not asked before then.
     ask_from: Instant,
-    /// How often they did so since somebody was inside.
+    /// The number of changes since a thread was last inside.
     disturbed: u32,
     _kicks: Option<Notifier>,
     _end: OwnedFd,
@@ -131,25 +131,25 @@ pub enum Ending {
     },
 }
 
-/// While somebody is inside: exits and moves are seen at most so late. Of a core that stays fast
-/// for nothing meanwhile it is the price, and 500 looks a second are that of knowing it.
+/// While a thread is inside, exits and moves are seen at most this late. The price is a core that
+/// stays fast for nothing meanwhile; the price of less is more than 500 looks a second.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// Two looks are at least so far apart: half of what an enter may wait for its clock.
+/// Two looks are at least this far apart: half of the time that an enter may wait for its clock.
 const PACE: Duration = Duration::from_micros(500);
 /// A thread that was not found is looked for again.
 const SEARCH_AGAIN: Duration = Duration::from_millis(100);
 /// CPUs that change between idle and busy are asked again after this, then after twice as long, and
 /// so on.
 const FLAPPING: Duration = Duration::from_millis(50);
-/// After so many changes since somebody was inside they are asked no more, and count as busy until
-/// somebody is again: what else runs on this machine shall not keep us awake.
+/// After this many changes since a thread was last inside they are asked no more, and count as busy
+/// until one is inside again: other work on this machine shall not keep us awake.
 const KICKS_MAX: u32 = 5;
-/// Between two looks for somebody else's changes of clocks.
+/// Between two looks for other processes' changes of clocks.
 const REPAIR_EVERY: Duration = Duration::from_secs(1);
 /// Who fell so shortly before the service did fell with it.
 const TOGETHER: Duration = Duration::from_secs(1);
 const FALLEN_MAX: usize = 1_000;
-/// What changes clocks, in the audit.
+/// The author of clock changes in the audit.
 const SERVICE: &str = "hurry-up";
 
 impl Hurry {
@@ -157,7 +157,7 @@ impl Hurry {
         self.stop.clone()
     }
 
-    /// What there is to say since the last call.
+    /// The notices since the last call.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
@@ -213,7 +213,7 @@ impl Hurry {
         }
     }
 
-    /// Sees what has happened, decides and does it. True if there is something to show.
+    /// Observes events, decides and acts. True if there is something to show.
     fn look(&mut self, now: Instant) -> Result<bool, HurryError> {
         self.eyes.suppose_work(self.disturbed >= KICKS_MAX);
         let happened = self.eyes.look(now)?;
@@ -261,7 +261,7 @@ impl Hurry {
         ordered.sort_by_key(|shift| std::cmp::Reverse(shift.frequency));
         if let Some(clocks) = &self.clocks {
             for shift in &ordered {
-                // What is refused is among its notices.
+                // A refusal is among its notices.
                 clocks.limit(&self.asker, shift.cpu, limit(self.actuator, shift));
             }
             self.tally.writes += ordered.len() as u64;
@@ -291,12 +291,12 @@ impl Hurry {
         }
         self.asked_kicks = true;
         self.eyes.ask_kicks();
-        // What has changed before it was asked would be told by nobody.
+        // No event reports a change from before the question.
         Some(Duration::ZERO)
     }
 
-    /// What CPUs were asked for has come, or is of no interest now. Who flaps is not asked again at
-    /// once.
+    /// The kick of these CPUs has come, or is of no interest now. A CPU that flaps is not asked
+    /// again at once.
     fn stop_asking(&mut self, now: Instant) {
         if std::mem::take(&mut self.asked_kicks) {
             self.eyes.ask_no_kicks();
@@ -304,7 +304,7 @@ impl Hurry {
         }
     }
 
-    /// Somebody else's changes of our clocks are set right once; then they have it.
+    /// Another process's change of our clocks is set right once; a second one stays.
     fn repair(&mut self, now: Instant) -> Option<String> {
         let clocks = self.clocks.as_ref()?;
         if now.since(self.repaired) < REPAIR_EVERY {
@@ -364,8 +364,7 @@ impl Hurry {
         }
     }
 
-    /// Puts everything back, and says what was done, one line per file. Dropping does the same in
-    /// silence.
+    /// Puts everything back, and reports it, one line per file. Dropping does the same in silence.
     pub fn release(&mut self) -> Vec<String> {
         self.eyes.ask_no_kicks();
         // A file that is cut short, or whose service is gone, needs it no more.
@@ -378,7 +377,7 @@ impl Hurry {
     }
 }
 
-/// What a clock of the policy's means for that means: a hint and a power cap only limit.
+/// The meaning of a policy's clock for this means: a hint and a power cap only limit.
 fn limit(actuator: Option<FrequencyActuator>, shift: &Shift) -> FrequencyLimit {
     match actuator {
         Some(FrequencyActuator::Preference | FrequencyActuator::PowerCap) => {
@@ -455,7 +454,7 @@ impl Drop for Hurry {
     }
 }
 
-/// What a level is called where people read it.
+/// The name of a level for people.
 pub fn level_word(level: Level) -> &'static str {
     match level {
         Level::Min => "min",

@@ -42,8 +42,8 @@ pub struct HurryOptions {
     /// Touch nothing, also where nothing could be touched.
     pub dry_run: bool,
     pub record: Option<PathBuf>,
-    /// Append a line for each change of the threshold, and for each of somebody else's, to this
-    /// file.
+    /// Append a line for each change of the threshold, and for each change by another process, to
+    /// this file.
     pub audit: Option<PathBuf>,
 }
 
@@ -75,7 +75,7 @@ pub enum Preset {
     Paper,
 }
 
-/// Clocks; what is not named is chosen for this machine.
+/// Clocks; those not named are chosen for this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClocksAsked {
     /// The lowest; else the slowest there is.
@@ -147,7 +147,7 @@ impl Hurry {
         let ended = Arc::new(AtomicBool::new(false));
         let end = watch_end(&threads, ended.clone(), bell.clone())
             .map_err(|cause| HurryError::Watch { process, cause })?;
-        // How long calls take is what the threshold is learned from.
+        // The threshold is learned from the length of calls.
         reader.enable(Enable::OnWithExitTimes)?;
         let now = linux::now();
         Ok(Self {
@@ -213,7 +213,7 @@ impl Source {
     }
 }
 
-/// What there is to say of the file.
+/// The notices about the file.
 fn about(reader: &Reader) -> Result<Vec<String>, HurryError> {
     let mut notices = Vec::new();
     let ours = env!("CARGO_PKG_VERSION");
@@ -291,7 +291,7 @@ fn cpus_of(process: u32, asked: Option<&CpuList>) -> Result<CpuList, HurryError>
     Ok(left)
 }
 
-/// What the preset says, with this machine's clocks and what was named.
+/// The preset, with this machine's clocks and the named values.
 fn params(options: &HurryOptions, table: &GearTable) -> Params {
     let base = match options.preset {
         Preset::Learned => Params::default(),
@@ -332,8 +332,8 @@ fn record(folder: &Path, process: u32, policy: &HurryUp) -> Result<RotatingLog, 
     })
 }
 
-/// Tells when the service ends, from a thread that waits for it and for nothing else, until what is
-/// returned is dropped.
+/// Calls back when the service ends, from a thread that waits for it and for nothing else, until
+/// the returned value is dropped.
 fn watch_end(threads: &NamespacedThreads, ended: Arc<AtomicBool>, bell: slots::Bell) -> io::Result<OwnedFd> {
     let end = threads.end().ok_or_else(|| {
         io::Error::new(

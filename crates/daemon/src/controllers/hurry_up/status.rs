@@ -13,7 +13,7 @@ pub struct HurryStatus {
     /// After how long a call is heavy, in us.
     pub threshold_us: u64,
     pub hot: Vec<HotThread>,
-    /// What each CPU is to run at.
+    /// The level of each CPU.
     pub cpus: Vec<CpuLevel>,
     pub dry_run: bool,
     /// Enters that were seen, calls that were seen to end, looks, clocks that were set.
@@ -84,7 +84,7 @@ impl Hurry {
 }
 
 impl HurryStatus {
-    /// For a terminal: who is inside, at what level; then CPUs.
+    /// For a terminal: the threads inside and their levels; then CPUs.
     pub fn text(&self) -> String {
         use std::fmt::Write as _;
         let mut text = String::new();

@@ -1,5 +1,5 @@
-//! What a run was, for its page and for who asks: calls by their length, time at each level, how
-//! late writes came.
+//! The summary of a run, for its page and for queries: calls by their length, time at each level,
+//! the delay of writes.
 //!
 //! What always holds: memory is bounded, however long the run; each figure is measured here, none
 //! is modelled.
@@ -46,7 +46,7 @@ pub struct CpuTally {
 
 /// Changes that are kept for each CPU, and of the threshold.
 const CHANGES_MAX: usize = 2_000;
-/// An hour; what is longer counts as that.
+/// An hour; longer calls count as that.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 /// Two digits: a percentile is right within 1 %.
 const DIGITS: u8 = 2;
@@ -110,7 +110,7 @@ impl Tally {
         now.since(self.began)
     }
 
-    /// What each CPU did until now.
+    /// The level of each CPU until now.
     pub fn cpus(&self, now: Instant) -> Vec<CpuTally> {
         let told = |(&cpu, of): (&CpuId, &OfCpu)| {
             let mut at = of.at;

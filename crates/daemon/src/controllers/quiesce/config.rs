@@ -1,4 +1,4 @@
-//! What a `[[quiesce]]` table of the configuration says.
+//! A `[[quiesce]]` table of the configuration.
 
 use super::{QuiesceOptions, Trigger};
 use crate::controllers::{Machine, Refusal};

@@ -117,7 +117,7 @@ impl Decider {
         self.policy.verdict()
     }
 
-    /// What was recorded is in its files. What there is to say of that since the last call.
+    /// The record is in its files. Returns the notices about it since the last call.
     pub(super) fn flush(&mut self) -> Option<String> {
         if let Some(Err(error)) = self.recording.as_mut().map(RotatingLog::flush) {
             self.notice = Some(format!("the recording ends here: {error}"));

@@ -15,7 +15,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// What `name` means on this machine.
+    /// The units that `name` means on this machine.
     pub fn find(root: &Root, name: &str) -> Result<Self, QuiesceError> {
         let wrong = |reason: String| QuiesceError::Domain { domain: name.to_owned(), reason };
         let unreadable = |error: linux::FileError| wrong(error.to_string());
@@ -54,7 +54,7 @@ impl Domain {
         Ok(Self { name: name.to_owned(), cpus })
     }
 
-    /// An error if none of these processes may run there: to freeze them would let nobody sleep.
+    /// An error if none of these processes may run there: freezing them would let no CPU sleep.
     pub(super) fn is_reached_by(&self, processes: &BTreeSet<u32>) -> Result<(), QuiesceError> {
         let runs_there = |&process: &u32| {
             // One that has ended in between would not have been in the way.

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// What is wrong, and what to do.
+/// An error, and the remedy.
 #[derive(Debug, Error)]
 pub enum QuiesceError {
     /// A unit that is not there or must not be frozen, or a freezer that cannot be had.
@@ -15,7 +15,7 @@ pub enum QuiesceError {
     /// The scheduler's events cannot be seen.
     #[error("who waits for what cannot be seen here: {0}")]
     Blind(#[from] BpfError),
-    /// CPUs that are not there, or that nobody who may be frozen uses.
+    /// CPUs that are not there, or that no freezable process uses.
     #[error("--domain {domain}: {reason}")]
     Domain { domain: String, reason: String },
     #[error("--trigger {trigger}: {reason}")]

@@ -1,5 +1,5 @@
-//! What the program in the kernel tells, as the policy's events: with what was learned of waits,
-//! and of the ways that requests take.
+//! The events of the program in the kernel as the policy's events, with the learned waits and the
+//! learned paths of requests.
 
 use super::decider::Decider;
 use super::open::Trigger;
@@ -10,7 +10,7 @@ use policy::quiescence::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is known beside what the policy knows.
+/// State beside the policy's.
 #[derive(Debug, Default)]
 pub(super) struct Eyes {
     pub(super) waits: Waits,
@@ -19,7 +19,7 @@ pub(super) struct Eyes {
     trigger: Option<Trigger>,
     /// Requests under way: the type of each.
     under_way: BTreeMap<u64, u32>,
-    /// Into which somebody wrote: of which group.
+    /// The group of the pipe or socket that was written to.
     channels: BTreeMap<WaitChannel, GroupId>,
     /// Threads that requests may have reached.
     marked: BTreeSet<u32>,
@@ -159,7 +159,7 @@ impl Eyes {
         }
     }
 
-    /// Threads that no request reaches any more, once: nobody need tell of them.
+    /// Threads that no request reaches any more, once: they need no more events.
     pub(super) fn drain_unmarked(&mut self, policy: &Decider) -> Vec<u32> {
         if !std::mem::take(&mut self.is_over) {
             return Vec::new();
@@ -173,7 +173,7 @@ impl Eyes {
         over
     }
 
-    /// Requests whose answer nobody saw have ended for the policy, in time: the marked are looked
+    /// Requests whose answer was not seen end for the policy, in time: the marked are looked
     /// through then.
     pub(super) fn expire(&mut self, policy: &Decider) {
         self.is_over = true;

@@ -1,9 +1,9 @@
 //! Energy while freezing was on, and while it was left off: measured where there is a meter, else
 //! modelled, and labelled.
 //!
-//! The model charges each CPU for what it does by itself (`linux::EnergyMeter`); what a package
-//! saves when all of its CPUs sleep at once is not in it. Both ways are compared over the whole
-//! run, so what the load did meanwhile is in the comparison too; a trial takes turns.
+//! The model charges each CPU for its own activity (`linux::EnergyMeter`). The saving of a package
+//! whose CPUs all sleep at once is not in it. Both ways are compared over the whole run, so the
+//! changes of the load are in the comparison too; a trial takes turns.
 
 use linux::{EnergyMeter, Root};
 use machine::{CpuList, Instant};
@@ -21,7 +21,7 @@ pub(super) struct Joules {
 pub struct EnergyStatus {
     /// Where the figures come from, and whether they are measured.
     pub source: String,
-    /// While freezing was left off, watts; `None` if it never was, or nobody can tell.
+    /// While freezing was left off, watts; `None` if it never was, or if it is unknown.
     pub watts_without: Option<f64>,
     pub watts_with: Option<f64>,
 }
@@ -31,7 +31,7 @@ impl Joules {
         Self { meter: EnergyMeter::open(root, cpus, now), last: None, spent: [(0.0, 0.0); 2] }
     }
 
-    /// What was used since the last call belongs to how it was until now.
+    /// The energy since the last call belongs to the state until now.
     pub(super) fn read(&mut self, now: Instant, was_on: bool) {
         let Some(used) = self.meter.read(now).map(|reading| reading.used.as_joules()) else {
             self.last = None;

@@ -15,8 +15,8 @@
 //! What always holds:
 //! - Groups are frozen through [`Freezer`] alone, so journalled first and thawed in whatever way
 //!   this ends.
-//! - Before anything is frozen the program is told to ring for whoever goes on; what happened
-//!   before it was told is looked at right after.
+//! - Before anything is frozen the program is told to ring for each thread that goes on; events
+//!   from before are looked at right after.
 //! - A background group in which a process is found that is critical, or that others wait for, is
 //!   left alone until it has left.
 //! - Lost events, a freezer that fails, an error of any kind: everything goes on.
@@ -57,7 +57,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tally::{GroupTally, Tally};
 
-/// A unit whose threads must not wait for anybody frozen.
+/// A unit whose threads must not wait for a frozen process.
 #[derive(Debug)]
 struct Critical {
     unit: String,
@@ -98,7 +98,7 @@ impl Spared {
     }
 }
 
-/// A machine whose background work stands still while what matters waits.
+/// A machine whose background work stands still while critical work waits.
 #[derive(Debug)]
 pub struct Quiesce {
     root: Root,
@@ -137,7 +137,7 @@ impl Stop {
 pub enum Ending {
     /// It was asked to, or its time was over.
     Stopped,
-    /// Nobody critical is left, and no unit of which somebody may come back.
+    /// No critical process is left, and no unit in which one may come back.
     CriticalEnded,
 }
 
@@ -147,7 +147,7 @@ const RESCAN_EVERY: Duration = Duration::from_secs(1);
 /// After a ring that led to nothing, the next look is so much later: 500 looks a second are the
 /// most that short waits cost.
 const PACE: Duration = Duration::from_millis(2);
-/// The first groups after 0, which is everybody else.
+/// The first groups after 0, which is all other processes.
 const FIRST_GROUP: u32 = 1;
 
 impl Quiesce {
@@ -155,13 +155,13 @@ impl Quiesce {
         self.stop.clone()
     }
 
-    /// What there is to say since the last call.
+    /// The notices since the last call.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Freezes and thaws until it is stopped, nobody critical is left, or `until` comes. `show` is
-    /// called after each look.
+    /// Freezes and thaws until it is stopped, no critical process is left, or `until` comes. `show`
+    /// is called after each look.
     pub fn run(
         &mut self,
         until: Option<Instant>,
@@ -187,14 +187,15 @@ impl Quiesce {
         }
     }
 
-    /// Hears what has happened, decides and does it. True if something was frozen or thawed.
+    /// Takes events, decides and acts. True if something was frozen or thawed.
     fn look(&mut self, now: Instant) -> bool {
         self.tally.looks += 1;
         let mut events = self.program.take();
         let lost = self.program.lost();
         if lost > self.lost {
             self.lost = lost;
-            // What was taken is of before the loss, and so is what came while that was read.
+            // The events taken are of before the loss, and so are those that came while they were
+            // read.
             events.clear();
             self.program.take();
             self.forget(now);
@@ -321,7 +322,8 @@ impl Quiesce {
         }
     }
 
-    /// Looks who has come and gone. False if nobody critical is left who may come back.
+    /// Looks for processes that came or went. False if no critical process is left that may come
+    /// back.
     fn rescan(&mut self, now: Instant) -> Result<bool, QuiesceError> {
         self.rescanned = now;
         if let Some(cost) = self.tally.cost.forget(now) {
@@ -397,8 +399,8 @@ impl Quiesce {
         before.difference(now).for_each(|&process| self.program.dismiss(process));
     }
 
-    /// When to look although nobody rings. A ring that led to nothing is answered only once in a
-    /// while.
+    /// The time of the next look without a ring. A ring that led to nothing is answered only once
+    /// in a while.
     fn pace(&self, now: Instant, has_acted: bool) -> Option<Instant> {
         if has_acted || !self.eyes.has_news() {
             self.program.hold(Instant::ZERO);
@@ -426,7 +428,7 @@ impl Quiesce {
         (group.0 - FIRST_GROUP) as usize - self.critical.len()
     }
 
-    /// Thaws everything, and says what was done.
+    /// Thaws everything, and reports it.
     pub fn release(&mut self) -> Vec<String> {
         self.decider.handle_stop(linux::now());
         self.obey(None);

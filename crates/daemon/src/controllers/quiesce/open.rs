@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What begins an interaction, where critical is not a whole unit but what answers its requests.
+/// The beginning of an interaction, where only the processes that answer a unit's requests are
+/// critical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
@@ -34,11 +35,11 @@ pub struct QuiesceOptions {
     pub background: Vec<String>,
     /// Which CPUs are to sleep together.
     pub domain: String,
-    /// Nobody is frozen for longer at a time.
+    /// No process is frozen for longer at a time.
     pub max_pause: Duration,
     /// Nor, in the long run, for more than this share of the time.
     pub max_share: Ratio,
-    /// Follow what requests cause, instead of taking critical units as a whole.
+    /// Follow the effects of requests, instead of taking critical units as a whole.
     pub trigger: Option<Trigger>,
     /// Freeze whether it pays or not.
     pub always: bool,
@@ -53,14 +54,14 @@ pub struct QuiesceOptions {
 
 /// Rounds of the trial of each group: the median of nine is neither the first nor an outlier.
 const ROUNDS: usize = 9;
-/// What freezing and thawing are taken to cost where nothing may be tried: as measured on a virtual
+/// The assumed cost of freezing and thawing where nothing may be tried: as measured on a virtual
 /// machine with cgroups of version 2.
 const COST_UNTRIED: Duration = Duration::from_micros(50);
 /// Under this name groups are held.
 const HOLDER: &str = "roost quiesce";
 
 impl Quiesce {
-    /// Takes hold. Each background group is frozen and thawed a few times, to see what that takes.
+    /// Takes hold. Each background group is frozen and thawed a few times, to measure the cost.
     pub fn open(options: QuiesceOptions) -> Result<Self, QuiesceError> {
         let QuiesceOptions { root, critical, background, trigger, without, .. } = options;
         let domain = Domain::find(&root, &options.domain)?;
@@ -114,7 +115,7 @@ impl Quiesce {
             .map(|unit| (group(unit, true), Role::Critical))
             .chain((0..background.len()).map(|unit| (group(unit, false), Role::Background)))
             .collect();
-        // Of what is not done it cannot be seen whether it pays.
+        // An action that is not done cannot show whether it pays.
         let is_tried = !options.always && !options.dry_run;
         let params = Params {
             max_freeze: options.max_pause,
@@ -165,7 +166,7 @@ impl Quiesce {
         Ok(quiesce)
     }
 
-    /// What freezing and thawing all groups takes.
+    /// The cost of freezing and thawing all groups.
     fn try_out(&mut self) -> Result<(), QuiesceError> {
         let Some(freezer) = &mut self.freezer else {
             self.tally.cost = Cost::untried(linux::now(), COST_UNTRIED);

@@ -1,4 +1,4 @@
-//! What was done and how things stand, in figures.
+//! The actions and the state, in figures.
 
 use super::{EnergyStatus, Quiesce, Trigger};
 use linux::freezer::FreezerWay;
@@ -27,11 +27,11 @@ pub struct BackgroundStatus {
     pub frozen_share: f64,
     pub longest_ms: f64,
     pub unconfirmed: u64,
-    /// Left alone because somebody else had frozen it.
+    /// Left alone because another process had frozen it.
     pub foreign: u64,
     /// Not there when it was to be frozen.
     pub gone: u64,
-    /// What freezing and thawing it took when it was tried, until everybody had.
+    /// The cost of freezing and thawing when it was tried, until all threads had.
     pub cost_us: Option<f64>,
     /// Why it is not frozen at all.
     pub spared: Option<String>,
@@ -40,7 +40,7 @@ pub struct BackgroundStatus {
 #[derive(Clone, Debug, Serialize)]
 pub struct SiteStatus {
     pub unit: String,
-    /// For what, as far as can be told.
+    /// The cause of the wait, as far as can be told.
     pub nature: policy::quiescence::Nature,
     pub place: u64,
     /// As long as it is expected to last at least.
@@ -63,16 +63,16 @@ pub struct EdgeStatus {
 /// Whether freezing pays, as far as was found out. Shares of the time are of 1.
 #[derive(Clone, Debug, Serialize)]
 pub struct PayoffStatus {
-    /// It does; `None`: nobody knows yet.
+    /// Whether it pays; `None`: unknown yet.
     pub pays: Option<bool>,
     /// It is being found out now.
     pub is_trying: bool,
     /// Of the time, so much more were all CPUs idle, at the last trial.
     pub gain: Option<f64>,
-    /// What could be gained at most.
+    /// The largest possible gain.
     pub gain_at_most: Option<f64>,
     pub why: Option<Reason>,
-    /// What is done between two waits took longer, of a cycle.
+    /// The share of a cycle by which the work between two waits took longer.
     pub slowdown: Option<f64>,
     /// Whole cycles of critical threads took longer, and by how much at most (two standard errors).
     pub cycle: Option<f64>,

@@ -1,4 +1,4 @@
-//! What a run adds up: of each group, of what freezing and thawing take, of how late thaws come.
+//! The totals of a run: of each group, of the cost of freezing and thawing, of the delay of thaws.
 
 use hdrhistogram::Histogram;
 use linux::probes::AllIdle;
@@ -12,7 +12,7 @@ pub(super) struct GroupTally {
     pub(super) frozen: Duration,
     pub(super) longest: Duration,
     pub(super) unconfirmed: u64,
-    /// Frozen by somebody else when it was to be.
+    /// Another process had frozen it already.
     pub(super) foreign: u64,
     /// Not there when it was to be.
     pub(super) gone: u64,
@@ -80,8 +80,8 @@ impl Cost {
         self.now()
     }
 
-    /// Adds what a freeze or a thaw took. What both take lately, if that is more than when it was
-    /// tried.
+    /// Adds the cost of a freeze or a thaw. Returns the recent cost of both, if that is more than
+    /// at the trial.
     pub(super) fn spent(&mut self, now: Instant, time: Duration, is_freeze: bool) -> Option<Duration> {
         if is_freeze {
             self.freeze = time;
@@ -94,7 +94,7 @@ impl Cost {
         Some(self.now())
     }
 
-    /// What they take now that some are too long ago, if some are.
+    /// The present cost, without the samples that are too old, if some are.
     pub(super) fn forget(&mut self, now: Instant) -> Option<Duration> {
         let before = self.lately.len();
         self.lately.retain(|(at, _)| *at + KEPT > now);

@@ -1,5 +1,5 @@
-//! On this machine's own kernel: a critical process that waits for what this test sends it, and a
-//! background process that stands still meanwhile. It takes root; what is missing is said.
+//! On this machine's own kernel: a critical process that waits for this test's messages, and a
+//! background process that stands still meanwhile. It takes root; a missing feature is reported.
 
 use super::*;
 use linux::EndsWithParent as _;
@@ -33,8 +33,8 @@ fn body() {
 
 const BACKEND: &str = "ROOST_TEST_QUIESCE_BACKEND";
 
-/// Not a test of its own: the body of a server. It tells its port, and answers each byte with what
-/// a back end makes of it.
+/// Not a test of its own: the body of a server. It tells its port, and answers each byte with a
+/// back end's answer.
 #[test]
 fn serving_body() {
     let Ok(backend) = std::env::var(BACKEND) else { return };
@@ -140,7 +140,7 @@ impl Drop for Idler {
     }
 }
 
-/// The governor, on a thread of its own, and what it said last.
+/// The governor, on a thread of its own, and its last status.
 struct Running {
     stop: Stop,
     status: Arc<Mutex<Option<QuiesceStatus>>>,
@@ -216,7 +216,7 @@ fn options(root: Root, critical: String, background: &[&Idler]) -> QuiesceOption
         max_pause: Duration::from_secs(600),
         max_share: Ratio::new(0.99),
         trigger: None,
-        // What the rest of this machine does is no matter of these tests.
+        // Other work on this machine does not matter to these tests.
         always: true,
         dry_run: false,
         record: None,
@@ -225,7 +225,7 @@ fn options(root: Root, critical: String, background: &[&Idler]) -> QuiesceOption
     }
 }
 
-/// What is waited for comes soon, or the test fails.
+/// The awaited state comes soon, or the test fails.
 fn until(what: &str, holds: impl Fn() -> bool) {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while !holds() {
@@ -234,7 +234,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// Lets it wait until its wait is believed to be for the network: nobody of the background ended it
+/// Lets it wait until its wait is believed to be for the network: no background process ended it
 /// for long enough.
 fn believed(critical: &mut Critical, running: &Running) {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);

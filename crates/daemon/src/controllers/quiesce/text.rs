@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 /// The width of a plain terminal.
 const COLUMNS: usize = 80;
-/// What a line of a unit begins with.
+/// The beginning of a unit's line.
 const INDENT: &str = "              ";
 
 impl QuiesceStatus {
