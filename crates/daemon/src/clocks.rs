@@ -176,7 +176,9 @@ pub fn gears(root: &Root, cpus: &CpuList, actuator: Option<FrequencyActuator>) -
         result => result.map_err(|error| error.to_string())?,
     };
     let Some(first) = all.first() else {
-        return Err("cpufreq: the kernel sets no clock of these CPUs (virtual machines have none; on a real one load its driver, such as acpi-cpufreq)".to_owned());
+        return Err("cpufreq: the kernel sets no clock of these CPUs (virtual machines have none; \
+                    on a real one load its driver, such as acpi-cpufreq)"
+            .to_owned());
     };
     let known: usize = all.iter().map(|speeds| speeds.cpus.0.intersection(&cpus.0).count()).sum();
     if known < cpus.0.len() {

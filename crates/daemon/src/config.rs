@@ -295,7 +295,8 @@ impl TryFrom<Written> for ServiceConfig {
         // Two that steer by one tail would chase each other.
         fix(
             is_pegasus && written.policy != Policy::Fixed,
-            "frequency = \"pegasus\" and carb would both steer by the tail: write policy = \"fixed\", or another frequency",
+            "frequency = \"pegasus\" and carb would both steer by the tail: write policy = \
+             \"fixed\", or another frequency",
         )?;
         fix(
             written.slack.is_some() && written.frequency != FrequencyMode::Sensitivity,
@@ -313,7 +314,8 @@ impl TryFrom<Written> for ServiceConfig {
         fix(
             matches!(source, TelemetrySource::Memcached { address: None, .. })
                 && !matches!(target, Target::Port(_)),
-            "telemetry = \"memcached\" asks at the service's port = ...: write telemetry = \"memcached:HOST:PORT\"",
+            "telemetry = \"memcached\" asks at the service's port = ...: write telemetry = \
+             \"memcached:HOST:PORT\"",
         )?;
         let cpus = written.cpus.map(|cpus| cpus.parse()).transpose();
         let cpus = cpus.map_err(|error: machine::ParseCpuListError| format!("{name}: cpus: {error}"))?;
@@ -458,7 +460,8 @@ const SLACK: f64 = 0.05;
 
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    #[error("cannot read {path}: {cause}\nhint: name a service, such as --port 11211, or another file with --config", path = path.display())]
+    #[error("cannot read {path}: {cause}\nhint: name a service, such as --port 11211, or another \
+             file with --config", path = path.display())]
     Unreadable { path: PathBuf, cause: io::Error },
     #[error("{path}: {cause}", path = path.display())]
     Wrong { path: PathBuf, cause: String },
@@ -470,13 +473,16 @@ pub enum ConfigError {
     },
     /// Clocks by a register, and no leave to write it.
     #[error(
-        "{path}: frequency_actuator = \"duty-cycle\" writes a model-specific register, which taints the kernel: what is written is \
-         put back, and the taint stays until the next boot\nhint: allow it with allow_msr = true (--allow-msr)", path = path.display()
+        "{path}: frequency_actuator = \"duty-cycle\" writes a model-specific register, which \
+         taints the kernel: what is written is \
+         put back, and the taint stays until the next boot\nhint: allow it with allow_msr = true \
+         (--allow-msr)", path = path.display()
     )]
     MsrNotAllowed { path: PathBuf },
     /// A power cap for a policy that limits single cores.
     #[error(
-        "{path}: {service}: frequency = \"{frequency}\" limits cores, and frequency_actuator = \"rapl\" caps the power of a whole \
+        "{path}: {service}: frequency = \"{frequency}\" limits cores, and frequency_actuator = \
+         \"rapl\" caps the power of a whole \
          socket\nhint: write frequency = \"pegasus\", or another actuator", path = path.display()
     )]
     PowerCap { path: PathBuf, service: String, frequency: FrequencyMode },
@@ -630,7 +636,8 @@ mod tests {
 
     #[test]
     fn what_is_printed_reads_back() {
-        let text = "[[service]]\nname = \"cache\"\nport = 11211\ngoal = \"1500us@p99.9\"\nidle = \"feedback\"\nactuator = \"cpuset-v2\"\n";
+        let text = "[[service]]\nname = \"cache\"\nport = 11211\ngoal = \"1500us@p99.9\"\nidle = \
+                    \"feedback\"\nactuator = \"cpuset-v2\"\n";
         let config = loaded(&[("roost.toml", text)]).unwrap();
         let printed = toml::to_string(&config).unwrap();
         assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
@@ -668,7 +675,8 @@ mod tests {
         assert_eq!(loaded(&[("roost.toml", "")]).unwrap().clock_means(), ClockMeans::default());
         for word in ["bounds", "speed", "epp", "duty-cycle", "rapl"] {
             let text = format!(
-                "frequency_actuator = \"{word}\"\nallow_msr = true\n[[service]]\nport = 1\npolicy = \"fixed\"\n\
+                "frequency_actuator = \"{word}\"\nallow_msr = true\n[[service]]\nport = 1\npolicy \
+                 = \"fixed\"\n\
                  goal = \"1ms@p99\"\nfrequency = \"pegasus\"\n"
             );
             let config = loaded(&[("roost.toml", &text)]).unwrap();

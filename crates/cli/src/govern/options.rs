@@ -281,7 +281,8 @@ impl Governing {
         if !source.starts_with("http") {
             if let Some((name, _)) = names.iter().find(|(_, value)| value.is_some()) {
                 return Err(usage(format!(
-                    "--telemetry-{name} names a figure of a Prometheus page: leave it out, or name the page with \
+                    "--telemetry-{name} names a figure of a Prometheus page: leave it out, or name \
+                     the page with \
                      --telemetry http://HOST:PORT/metrics"
                 )));
             }

@@ -15,11 +15,14 @@ use report::run::RunInfo;
 use std::io::Write as _;
 
 const METHOD: [&str; 4] = [
-    "Rate and response times are what the kernel sees at the server's sockets: from a request's first byte until the answer's first \
-     byte, and the delay of the interrupted CPU before it. What a client adds is not in them. A tail is taken over as many epochs \
+    "Rate and response times are what the kernel sees at the server's sockets: from a request's \
+     first byte until the answer's first \
+     byte, and the delay of the interrupted CPU before it. What a client adds is not in them. A \
+     tail is taken over as many epochs \
      as it needs samples, and is missing where even a minute holds too few.",
     "Cores are those that the service may run on, as the kernel reads back.",
-    "Parked CPUs: busy is all time that the CPU was not idle, whoever used it, from /proc/stat and cpuidle; the idle states are those \
+    "Parked CPUs: busy is all time that the CPU was not idle, for any process, from /proc/stat and \
+     cpuidle; the idle states are those \
      that were asked for. Hardware and hypervisors may do less.",
     "Where there were too many epochs to draw, two become one: the mean of rate and cores, the larger tail.",
 ];
@@ -98,7 +101,7 @@ fn alarm(told: &Told) -> Option<String> {
     (open > 0).then(|| {
         let share = open as f64 / told.points.len() as f64;
         format!(
-            "{}: in {} of the time it had all cores because something failed or somebody paused it.",
+            "{}: in {} of the time it had all cores because something failed or a user paused it.",
             told.last.name,
             Unit::Share.text(share)
         )

@@ -93,7 +93,8 @@ pub fn warn_of_nothing(config: &Config) {
     for service in &config.services {
         if service.changes_nothing() {
             eprintln!(
-                "{}: policy = \"fixed\" without cores, idle or frequency changes nothing; write cores = 1, say",
+                "{}: policy = \"fixed\" without cores, idle or frequency changes nothing; write \
+                 cores = 1, say",
                 service.name
             );
         }
@@ -105,7 +106,11 @@ fn impossible(plans: &[Plan]) -> Result<ExitCode> {
     let too_many = plans.iter().find_map(|plan| {
         let (asked, there) = (plan.cores?, plan.found.as_ref().ok()?.cores.len());
         (usize::from(asked) > there).then(|| {
-            format!("{}: cores = {asked} is more than the {there} that it may run on\nhint: write cores = {there} or fewer", plan.name)
+            format!(
+                "{}: cores = {asked} is more than the {there} that it may run on\nhint: write \
+                     cores = {there} or fewer",
+                plan.name
+            )
         })
     });
     too_many.map_or(Ok(ExitCode::SUCCESS), |why| Err(usage(why)))

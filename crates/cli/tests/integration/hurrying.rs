@@ -417,7 +417,7 @@ fn a_file_that_is_cut_short_ends_it_and_somebody_elses_clock_is_theirs() {
     let (code, said) = governor.ended();
     stop.store(true, Ordering::Release);
     other.join().unwrap();
-    assert!(code == Some(4) && said.contains("somebody else sets these clocks"), "{code:?}: {said}");
+    assert!(code == Some(4) && said.contains("another process sets these clocks"), "{code:?}: {said}");
     assert_eq!(machine.clocks()[0], "2300000");
 }
 

@@ -173,14 +173,16 @@ impl Lease {
 
 #[derive(Debug, Error)]
 pub enum ControlError {
-    #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost daemon`, or name its socket with --socket", path = path.display())]
+    #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost daemon`, or name \
+             its socket with --socket", path = path.display())]
     Nobody { path: PathBuf, cause: io::Error },
     /// The socket belongs to another user.
     #[error("{path} may not be asked by this user\nhint: use sudo", path = path.display())]
     Denied { path: PathBuf },
     #[error("{path} answers something else than a daemon of this version: {cause}", path = path.display())]
     Foreign { path: PathBuf, cause: String },
-    #[error("cannot listen at {path}: {cause}\nhint: run as root, or name another place with --socket", path = path.display())]
+    #[error("cannot listen at {path}: {cause}\nhint: run as root, or name another place with \
+             --socket", path = path.display())]
     Taken { path: PathBuf, cause: io::Error },
 }
 

@@ -91,7 +91,8 @@ impl Daemon {
             return Ok(());
         }
         Err(Refusal::held(format!(
-            "an idle limit affects all processes of a CPU, so it is not user {user}'s to ask for\nhint: use sudo"
+            "an idle limit affects all processes of a CPU, so it is not user {user}'s to ask \
+             for\nhint: use sudo"
         )))
     }
 }

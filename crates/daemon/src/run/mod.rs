@@ -90,7 +90,8 @@ pub enum StartError {
     Control(#[from] ControlError),
     #[error("{0} governs this machine already\nhint: stop it, or add to its configuration and reload it")]
     Running(Running),
-    #[error("cannot append to {path}: {cause}\nhint: name another file with audit = \"...\"", path = path.display())]
+    #[error("cannot append to {path}: {cause}\nhint: name another file with audit = \
+             \"...\"", path = path.display())]
     Audit { path: PathBuf, cause: io::Error },
 }
 

@@ -240,7 +240,7 @@ fn a_killed_governor_is_undone() {
     until("heavy", |ports| ports[4] == HEAVY);
     governor.kill().expect("it runs");
     governor.wait().expect("it has ended");
-    assert_eq!(commanded()[4], HEAVY, "nobody has put it back yet");
+    assert_eq!(commanded()[4], HEAVY, "it is not put back yet");
     let report = restore(&Root::system()).expect("a journal");
     assert_eq!((report.failed, commanded()), (0, BEFORE), "{report:?}");
 }

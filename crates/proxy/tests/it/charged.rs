@@ -136,11 +136,11 @@ fn only_configured_upgrades_reach_a_server() {
 #[test]
 fn a_websocket_counts_as_any_request_for_the_health_of_its_server() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = free.local_addr().unwrap();
+    let unserved = free.local_addr().unwrap();
     drop(free);
     let server = shouting();
     let proxy = proxy(&[&server], |config| {
-        config.servers.insert(0, proxy::Server::at(&format!("http://{nobody}")));
+        config.servers.insert(0, proxy::Server::at(&format!("http://{unserved}")));
     });
     for _ in 0..4 {
         let mut client = Client::to(&proxy);

@@ -17,10 +17,13 @@ use serde::Serialize;
 use std::io::Write as _;
 
 const METHOD: [&str; 4] = [
-    "Calls are timed by the service itself, from entering the hot function until leaving it; of calls that follow each other faster than the governor \
+    "Calls are timed by the service itself, from entering the hot function until leaving it; of \
+     calls that follow each other faster than the governor \
      looks, the last before each look is seen.",
-    "Levels are what was asked of each CPU; that the kernel's files then read so was checked at each write, unless this was a dry run.",
-    "The delay is from the time that the service's thread wrote down when it entered until the governor's write to the kernel had returned, on the same \
+    "Levels are what was asked of each CPU; that the kernel's files then read so was checked at \
+     each write, unless this was a dry run.",
+    "The delay is from the time that the service's thread wrote down when it entered until the \
+     governor's write to the kernel had returned, on the same \
      clock.",
     "Nothing here is an energy: no meter is read.",
 ];
@@ -98,7 +101,8 @@ fn threshold_ns(told: &Told) -> u64 {
 fn summary(told: &Told) -> String {
     let [min, mid, max] = told.clocks;
     format!(
-        "For {} an idle core was to run at {min}, one that works at {mid}, and one with a call of more than {} at {max}. {} enters were seen, and {} calls of \
+        "For {} an idle core was to run at {min}, one that works at {mid}, and one with a call of \
+         more than {} at {max}. {} enters were seen, and {} calls of \
          known length.",
         Unit::Seconds.text(told.length_s),
         Unit::Nanoseconds.text(threshold_ns(told) as f64),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!        +-------------------------- an epoch ---------------------------+
-//!   -----| owed, drift | reading -> policy -> commands -> host -> audit  |--- 20 ms: what queued up before is not counted ---
+//!   -----| owed, drift | reading -> policy -> commands -> host -> audit  |--- 20 ms: earlier queues do not count ---
 //! ```
 //!
 //! A command that was refused is *owed*: it is tried again each epoch, and each failure goes to the

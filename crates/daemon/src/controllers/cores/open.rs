@@ -210,7 +210,8 @@ pub(super) fn premature_sleeps(
     let sleeps = IdleMisprediction::start(root, cpus);
     if sleeps.is_blind() {
         news.notices.push(format!(
-            "{}: idle = \"feedback\" has no effect here: the kernel counts no premature sleeps (`above`, since 5.1)",
+            "{}: idle = \"feedback\" has no effect here: the kernel counts no premature sleeps \
+             (`above`, since 5.1)",
             config.name
         ));
     }

@@ -83,7 +83,8 @@ impl OwnWord {
             Some((at, Ok(reading))) => {
                 if matches!(reading.tail, Some(Tail::Recent(_))) {
                     notices.push(
-                        "its tail is a summary, which remembers longer than an epoch: decisions follow it late, a \
+                        "its tail is a summary, which remembers longer than an epoch: decisions \
+                         follow it late, a \
                          histogram's would not"
                             .to_owned(),
                     );

@@ -63,7 +63,8 @@ impl TelemetrySource {
     pub fn fix(&self) -> &'static str {
         match self {
             Self::Requests | Self::Memcached { .. } => {
-                "write telemetry = \"memcached+requests\" for the kernel's times beside it, or policy = \"fixed\""
+                "write telemetry = \"memcached+requests\" for the kernel's times beside it, or \
+                 policy = \"fixed\""
             }
             Self::Prometheus { .. } => {
                 "add tail = \"...\", a histogram of response times, or write policy = \"fixed\""

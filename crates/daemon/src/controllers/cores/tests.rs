@@ -44,7 +44,7 @@ fn programs_that_are_detached_are_no_silence_and_are_loaded_again() {
     for _ in 0..5 {
         std::thread::sleep(std::time::Duration::from_millis(50));
         governed.epoch(linux::now(), None, &mut news);
-        assert_eq!(governed.last.rate, Some(machine::Rate::ZERO), "nobody asks, and that is seen");
+        assert_eq!(governed.last.rate, Some(machine::Rate::ZERO), "no request came, and that is seen");
     }
     governed.telemetry.sever();
     let is_open = |governed: &Governed| matches!(governed.policy.mode(), Mode::Open { .. });

@@ -13,8 +13,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum HurryError {
     #[error(
-        "there is no slot file {path}\nhint: start the service with the agent: -javaagent:roost-agent.jar=method=pkg.Class::method,file={path}, or \
-         attach it: java -jar roost-agent.jar PID method=...,file={path}; a native server writes one by include/roost.h or the crate slots, and one that \
+        "there is no slot file {path}\nhint: start the service with the agent: \
+         -javaagent:roost-agent.jar=method=pkg.Class::method,file={path}, or \
+         attach it: java -jar roost-agent.jar PID method=...,file={path}; a native server writes \
+         one by include/roost.h or the crate slots, and one that \
          cannot be changed is watched by --uprobe",
         path = path.display()
     )]
@@ -27,7 +29,8 @@ pub enum HurryError {
     #[error("there is no process {0}\nhint: `pgrep -a NAME` finds it by its name")]
     NoProcess(u32),
     #[error(
-        "{path} was left by process {writer}, which has ended or runs in a container\nhint: start the service, which makes a new file; if it runs in a \
+        "{path} was left by process {writer}, which has ended or runs in a container\nhint: start \
+         the service, which makes a new file; if it runs in a \
          container, name its process as it is seen here with --pid",
         path = path.display()
     )]
@@ -37,7 +40,8 @@ pub enum HurryError {
         writer: u32,
     },
     #[error(
-        "{path} was written by process {writer}, which is not process {process}{inner}\nhint: name the file that the agent of process {process} was \
+        "{path} was written by process {writer}, which is not process {process}{inner}\nhint: name \
+         the file that the agent of process {process} was \
          told to write, or leave --pid out",
         path = path.display()
     )]
@@ -55,7 +59,8 @@ pub enum HurryError {
     NoCpu { process: u32, asked: CpuList, allowed: CpuList },
     /// No clock can be set here.
     #[error(
-        "{0}\nhint: `roost doctor` tells more; --dry-run shows who is in the hot function and what would be done"
+        "{0}\nhint: `roost doctor` tells more; --dry-run shows who is in the hot function and what \
+         would be done"
     )]
     NoClocks(String),
     /// Clocks cannot be held.

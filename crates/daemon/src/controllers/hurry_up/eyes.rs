@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   slots::Reader -----> who is inside, since when -------+
-//!   linux::NamespacedThreads -> which thread of ours that is ---+--> Happened, only what has changed since the last look
+//!   linux::NamespacedThreads -> which thread of ours that is ---+--> Happened, only changes since the last look
 //!   linux::ThreadPlaces -> where it is; what CPUs do ------+
 //! ```
 //!

@@ -4,7 +4,7 @@
 //! ```text
 //!   agent's slots, scheduler's events --> Eyes --> Happened --> HurryUp --> Shift --> Clocks --> linux::FrequencyControl
 //!                     |                               |                      |
-//!        doorbell, kicks, timer: wake                 +------- recording ----+          Tally: what it was, in figures
+//!        doorbell, kicks, timer: wake                 +------- recording ----+          Tally: the run in figures
 //! ```
 //!
 //! One thread decides. It sleeps on the slot file's doorbell, and is woken by
@@ -319,7 +319,7 @@ impl Hurry {
                 None
             }
             Repair::Vain(what) => {
-                self.tell("clock", "ours", "another's", format!("set twice by somebody else: {what}"));
+                self.tell("clock", "ours", "another's", format!("set twice by another process: {what}"));
                 Some(what)
             }
         }
@@ -416,7 +416,7 @@ impl Controller for Hurry {
                  they were"
             ))),
             Ok(Ending::Contested { what }) => Err(Refusal::held(format!(
-                "somebody else sets these clocks: {what}\nhint: stop it, or leave it these CPUs with \
+                "another process sets these clocks: {what}\nhint: stop it, or leave it these CPUs with \
                  --cpus; theirs stays in force"
             ))),
             Err(error) => Err(Refusal::failed(format!("{error}; the clocks are as they were"))),

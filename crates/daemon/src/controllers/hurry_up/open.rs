@@ -125,7 +125,8 @@ impl Hurry {
         let (places, refused) = ThreadPlaces::open(process);
         if let Some(why) = refused {
             notices.push(format!(
-                "threads are followed by their files in /proc, 3 us for each that is inside and each look, and idle CPUs cannot be told, so none goes \
+                "threads are followed by their files in /proc, 3 us for each that is inside and \
+                 each look, and idle CPUs cannot be told, so none goes \
                  to the minimum: {why}"
             ));
         }
@@ -220,7 +221,8 @@ fn about(reader: &Reader) -> Result<Vec<String>, HurryError> {
     let writer = reader.writer();
     if !writer.split(' ').any(|word| word == ours) {
         notices.push(format!(
-            "the slots were written by `{writer}`, and this is Roost {ours}; they understand each other, but were not tested together"
+            "the slots were written by `{writer}`, and this is Roost {ours}; they understand each \
+             other, but were not tested together"
         ));
     }
     for method in reader.methods()? {
@@ -229,7 +231,8 @@ fn about(reader: &Reader) -> Result<Vec<String>, HurryError> {
             MethodState::Waiting => notices.push(format!("{} is not loaded yet", method.name)),
             MethodState::Refused => {
                 notices.push(format!(
-                    "{} is not watched: the agent found no such method, or several; the service's standard error says which",
+                    "{} is not watched: the agent found no such method, or several; the service's \
+                     standard error says which",
                     method.name
                 ));
             }

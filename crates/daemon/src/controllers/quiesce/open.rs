@@ -181,7 +181,7 @@ impl Quiesce {
                     cost += measured;
                 }
                 None => self.notices.push(format!(
-                    "{}: left alone for now: somebody else has frozen it, or it does not stand still in 100 ms",
+                    "{}: left alone for now: another process has frozen it, or it does not stand still in 100 ms",
                     background.unit
                 )),
             }

@@ -459,7 +459,7 @@ fn with_input_as_the_trigger_nothing_stands_still_but_while_a_line_is_answered()
         until("it is answered", || !idler.is_frozen() && waits_for_input(process));
         let before = running.freezes();
         std::thread::sleep(std::time::Duration::from_millis(50));
-        assert!(!idler.is_frozen() && running.freezes() == before, "nobody has typed anything");
+        assert!(!idler.is_frozen() && running.freezes() == before, "nothing was typed");
     }
     assert!(running.status().requests >= 3);
     assert_eq!(running.end(), Ending::Stopped);

@@ -93,7 +93,8 @@ fn payoff(payoff: &PayoffStatus) -> String {
         |share: Option<f64>| share.map_or("not known".to_owned(), |share| format!("{:+.1} %", share * 100.0));
     let found = match (payoff.pays, points(payoff.gain), points(payoff.gain_at_most)) {
         (_, Some(gain), _) => format!(
-            "all idle {gain} of the time with freezing; critical cycles {} (at most {}), waits {} (at most {}), p99 \
+            "all idle {gain} of the time with freezing; critical cycles {} (at most {}), waits {} \
+             (at most {}), p99 \
              {}, of {} cycles without and {} with",
             percent(payoff.cycle),
             percent(payoff.cycle_at_most),
