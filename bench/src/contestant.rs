@@ -1,4 +1,4 @@
-//! A server as a child process on CPUs of its own, and what the kernel says of it.
+//! A server as a child process on CPUs of its own, with its figures from the kernel.
 
 use crate::exit::usage;
 use crate::run_folder;
@@ -33,7 +33,7 @@ impl Who {
     }
 }
 
-/// What is needed to start any of them.
+/// The common set-up for starting any of them.
 pub struct Stable {
     pub peer: PathBuf,
     pub ours: PathBuf,

@@ -1,4 +1,4 @@
-//! `roost-bench fairness`: what one client's large answers cost the others.
+//! `roost-bench fairness`: the cost of one client's large answers to the others.
 //!
 //! A worker that copies 200 values for one client answers no other client meanwhile, unless it
 //! gives turns by bytes. Each pair starts our store and memcached in turn, with the same values,
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{ScopedJoinHandle, scope, sleep};
 use std::time::{Duration, Instant};
 
-/// What clients that get large values cost the others, beside memcached
+/// Measure the cost of one client's large answers to the others, beside memcached
 ///
 /// Exit code 5: the bar was missed.
 #[derive(clap::Args, Debug)]
@@ -56,7 +56,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What is asked of both.
+/// The load on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Case {
     clients: usize,
@@ -64,7 +64,7 @@ struct Case {
     moves: bool,
 }
 
-/// What the probes of one run saw, microseconds.
+/// The latencies of a run's probes, microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Seen {
     probes: usize,
@@ -130,7 +130,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             eprintln!("pair {} of {pairs}: {case}", pair + 1);
             let ours = if case.moves { Who::Peafowl } else { Who::AllAwake };
             let run = |who| measure(&stable, who, case, length);
-            // Who goes first changes, so that what drifts falls on both.
+            // The order changes from round to round, so that a drift affects both.
             let (peer, ours) = if pair % 2 == 0 {
                 let peer = run(Who::Peer)?;
                 (peer, run(ours)?)
@@ -348,7 +348,7 @@ impl fmt::Display for Summary {
 const KEYS: usize = 200;
 /// Between two requests of a probe.
 const EVERY: Duration = Duration::from_millis(2);
-/// What ours may be as a multiple of the peer's.
+/// The bound on ours as a multiple of the peer's.
 const BAR: f64 = 1.2;
 const MEMORY_MIB: u64 = 1024;
 const FULL: Duration = Duration::from_secs(3);

@@ -13,8 +13,8 @@
 //!   kernel has no idle states.
 //! - *carb-paper*, *carb*, *goal*: governed.
 //!
-//! An *own fault* is an epoch that misses the goal with fewer cores than there are while the awake
-//! run of the same round kept it in that epoch; what counts is the longest row of them.
+//! An *own fault* is an epoch that misses the goal with fewer cores than there are, while the awake
+//! run of the same round kept it in that epoch. The verdict takes the longest row of them.
 
 use super::contestant::{Contestant, Stable, Who};
 use crate::exit::{Exit, usage};
@@ -62,7 +62,7 @@ pub struct Args {
     /// Time between two decisions
     #[arg(long, value_name = "TIME", default_value = "1s")]
     epoch: Duration,
-    /// What the service shall keep
+    /// The goal of the service
     #[arg(long, value_name = "TIME@pQ", default_value = "2ms@p99")]
     goal: Goal,
     /// Rounds; the table shows medians

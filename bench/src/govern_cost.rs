@@ -1,4 +1,4 @@
-//! `roost-bench govern-cost`: what governing a large machine costs.
+//! `roost-bench govern-cost`: the cost of governing a large machine.
 //!
 //! A server with 128 CPUs is made up: its files lie in memory, and this process advances their
 //! counts once an epoch, as a kernel would. The daemon is the real one, a child with that folder as
@@ -34,7 +34,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use workload::{ArrivalKind, Shape, Workload};
 
-/// Measure what governing a machine of many CPUs costs
+/// Measure the cost of governing a machine of many CPUs
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -61,7 +61,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Serialize)]
 struct Results {
     started: String,
@@ -142,7 +142,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if is_met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
 }
 
-/// Epochs pass, counts advance, and somebody scrapes.
+/// Epochs pass, counts advance, and a client scrapes.
 fn measure(args: &Args, daemon: &mut Daemon, machine: &Machine) -> Result<Results> {
     let second = std::time::Duration::from_secs(1);
     let mut next = std::time::Instant::now();
@@ -152,7 +152,7 @@ fn measure(args: &Args, daemon: &mut Daemon, machine: &Machine) -> Result<Result
         machine.advance(epoch)?;
         daemon.scrape()
     };
-    // What happens once at the start is no cost per epoch.
+    // The cost of the start is no cost per epoch.
     for epoch in 0..5 {
         turn(epoch)?;
     }

@@ -1,11 +1,11 @@
 //! `roost-bench govern-effect`: how soon a service has left a core that is taken from it.
 //!
 //! A real memcached under load on all CPUs but the generator's own is kept, a thousand times, on
-//! all but one of them and given that one back. The time runs from the decision, which is when
-//! `linux::Confiner` is asked, to the last switch away from one of the server's threads on the core
-//! that was taken, as the scheduler tells it (`sched:sched_switch`); a change after which none of
-//! them ever ran there took no time. It is done by each actuator that works here. The first move
-//! apart: it looks for who was pinned, and moves everybody.
+//! all but one of them and given that one back. The time begins at the decision, which is the call
+//! of `linux::Confiner`. It ends at the last switch away from one of the server's threads on the
+//! core that was taken, by the scheduler's events (`sched:sched_switch`). A change after which none
+//! of them ever ran there took no time. Each actuator that works here is measured. The first move
+//! is apart: it looks for pinned threads, and moves all of them.
 
 use super::contestant::{Stable, Who};
 use crate::exit::{Exit, usage};

@@ -1,4 +1,4 @@
-//! `roost-bench`: figures with their bars, measured by commands that anyone can run. Not packaged.
+//! `roost-bench`: figures with their bars, measured by repeatable commands. Not packaged.
 //!
 //! ```text
 //!   scheduler.rs   transfers, bursts and packing

@@ -1,16 +1,16 @@
-//! `roost-bench observe`: what watching costs, by switching it on and off under a load that does
+//! `roost-bench observe`: the cost of watching, by switching it on and off under a load that does
 //! not stop.
 //!
-//! One server and one generator run the whole time; only the watching changes, block by block, on
-//! and off in turns whose order alternates. What of it cannot be told from noise in a pair of
-//! blocks shows over many: the ratio of each pair's costs is taken, and the interval of their mean
-//! comes from drawing whole pairs anew (a block-paired bootstrap).
+//! One server and one generator run the whole time. Only the watching changes, block by block, on
+//! and off in turns whose order alternates. A cost that is lost in the noise of one pair of blocks
+//! shows over many: the ratio of each pair's costs is taken, and the interval of their mean comes
+//! from drawing whole pairs anew (a block-paired bootstrap).
 //!
 //! - *requests*, *sleeps*: the server's CPU time per request, memcached with 32 connections in a
 //!   closed loop.
-//! - *ping-pong*: two threads on two CPUs hand a byte to and fro through pipes: both CPUs go idle
-//!   and wake in each round, four events, which is the most that watching sleeps can cost. Time per
-//!   round. Twice: as `roost observe` does it, and without what ended the sleeps.
+//! - *ping-pong*: two threads on two CPUs hand a byte to and fro through pipes. Both CPUs go idle
+//!   and wake in each round, four events, which is the highest cost of watching sleeps. Time per
+//!   round. Twice: as `roost observe` does it, and without the causes of wake-ups.
 //! - *reading*: the watcher's own CPU time at one reading a second, while those events come.
 //!
 //! A block's first part is left out, in which programs are loaded or unloaded.
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 use workload::Workload;
 
-/// Measure what watching costs, switched on and off in one run
+/// Measure the cost of watching, switched on and off in one run
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -62,7 +62,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What is measured.
+/// The measured parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum What {
@@ -72,7 +72,7 @@ enum What {
     Sleeps,
     /// Histograms of sleep at their worst
     PingPong,
-    /// The same without what ended the sleeps
+    /// The same without the causes of wake-ups
     PingPongPlain,
 }
 
@@ -98,7 +98,7 @@ impl What {
     }
 }
 
-/// What came out.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Results {
     started: String,
@@ -107,7 +107,7 @@ struct Results {
     reading: Option<Reading>,
 }
 
-/// One watching and what it costs.
+/// One way of watching and its cost.
 #[derive(Debug, Serialize)]
 struct Cost {
     what: What,
@@ -207,7 +207,7 @@ fn watch(what: What, service: &Service) -> Result<(Watching, String)> {
     }
 }
 
-/// Whether a pair's first block is the watched one: in turns, so that a drift favours nobody.
+/// Whether a pair's first block is the watched one: in turns, so that a drift favours neither.
 fn watched_first(pair: u32) -> bool {
     pair.is_multiple_of(2)
 }
@@ -351,7 +351,7 @@ impl<'a, F: Fn() -> Result<Duration>> Blocks<'a, F> {
     }
 }
 
-/// Microseconds per round, watched and not, of each pair; and what reading costs meanwhile.
+/// Microseconds per round, watched and not, of each pair; and the cost of reading meanwhile.
 fn ping_pong(args: &Args, what: What, one: CpuId, other: CpuId) -> Result<(String, Pairs, Reading)> {
     let rounds = AtomicU64::new(0);
     let stop = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! What programs in the kernel cost, by the kernel's own count.
+//! The cost of programs in the kernel, by the kernel's own count.
 
 use anyhow::{Context as _, Result};
 use machine::Duration;

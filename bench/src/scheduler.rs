@@ -1,12 +1,12 @@
-//! `roost-bench scheduler`: what moving connections costs, how fast a burst is met, how soon a
-//! quiet store is packed.
+//! `roost-bench scheduler`: the cost of moving connections, the response to a burst, the time until
+//! a quiet store is packed.
 //!
 //! All run the store in this process, on real sockets and with a real generator, and read the
 //! store's own stamps.
 //!
 //! - *transfer*: connections are ordered back and forth between two workers. Counted from leaving
-//!   one epoll set to the first read by the other; where the other worker slept, apart, beside what
-//!   a bare wake-up costs here.
+//!   one epoll set to the first read by the other. Where the other worker slept, apart, beside the
+//!   cost of a bare wake-up here.
 //! - *burst*: the paper's figure 7 scaled to this machine: a peak to learn from, a fall to 5 %,
 //!   then 65 % at once, again and again. Counted from the first guest sent home until every worker
 //!   that got one back has answered; and from the instant at which the burst's first request was
@@ -67,7 +67,7 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// What is measured.
+/// The measured parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Figure {
     Transfer,
@@ -76,7 +76,7 @@ enum Figure {
     Prehistory,
 }
 
-/// What came out.
+/// The results.
 #[derive(Debug, Default, Serialize)]
 struct Results {
     started: String,
@@ -248,7 +248,7 @@ fn transfers(allowed: &[CpuId], args: &Args) -> Result<TransferResult> {
     })
 }
 
-/// What it takes to wake a thread that sleeps on another CPU through an eventfd: median and 99th
+/// The time to wake a thread that sleeps on another CPU through an eventfd: median and 99th
 /// percentile.
 fn bare_wakes(from: CpuId, to: CpuId) -> Result<(Duration, Duration)> {
     const WAKES: u64 = 2_000;

@@ -91,7 +91,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if version < PEER_OLDEST && !args.allow_old_peer {
         let (major, minor, patch) = version;
         return Err(usage(format!(
-            "--peer {} is memcached {major}.{minor}.{patch}, which sends one packet for each pipelined get; take 1.6.35 or \
+            "--peer {} is memcached {major}.{minor}.{patch}, which sends one packet for each \
+             pipelined get; take 1.6.35 or \
              later, or say --allow-old-peer",
             args.peer.display()
         )));
@@ -138,7 +139,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         format!("peer: memcached {}.{}.{}", version.0, version.1, version.2),
         format!("ours: roost {}", env!("CARGO_PKG_VERSION")),
         format!("servers on CPU {}, generator on CPU {}", bench.stable.cpus, bench.load_cpus),
-        format!("{rounds} rounds; {CONNECTIONS} connections, GET 90 / SET 10, {KEYS} keys of 20 B with values of 100 B"),
+        format!(
+            "{rounds} rounds; {CONNECTIONS} connections, GET 90 / SET 10, {KEYS} keys of 20 B \
+                 with values of 100 B"
+        ),
         format!("open loop at {open_rate}"),
     ]
     .into_iter()
@@ -154,7 +158,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(summary.exit_code())
 }
 
-/// What all measurements share.
+/// The common state of all measurements.
 struct Bench {
     stable: Stable,
     load_cpus: CpuList,
@@ -164,7 +168,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// The rate of the open loop, the same for all: half of what the peer reaches, or less if the
+    /// The rate of the open loop, the same for all: half of the peer's maximum, or less if the
     /// generator cannot send that on time.
     fn open_rate(&mut self) -> Result<Rate> {
         let peer = self.stable.start(Who::Peer)?;
@@ -216,7 +220,7 @@ impl Bench {
             let outcome = self.load(&contestant, open(open_rate)?, self.lengths.open)?;
             let p99_us = outcome.latency.p99.as_secs_f64() * 1e6;
             self.record.add(round, idle, who, Figure::TailOpen, p99_us, outcome.valid)?;
-            // Nobody is connected any more; what is left of the last connections' end is not
+            // No client is connected any more; the remaining end of the last connections is not
             // idling.
             std::thread::sleep(SETTLE);
             let sleeps = contestant.sleeps()?;
@@ -315,7 +319,8 @@ fn cpus(args: &Args) -> Result<(CpuList, CpuList)> {
     linux::check_allowed(&load, &allowed).map_err(|error| usage(format!("--load-cpus: {error}")))?;
     if let Some(both) = servers.0.intersection(&load.0).next() {
         return Err(usage(format!(
-            "{both} cannot serve and load at once: choose --server-cpus and --load-cpus apart, on a machine with at least two CPUs"
+            "{both} cannot serve and load at once: choose --server-cpus and --load-cpus apart, on \
+             a machine with at least two CPUs"
         )));
     }
     Ok((servers, load))

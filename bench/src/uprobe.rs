@@ -1,4 +1,4 @@
-//! `roost-bench uprobe`: what a call costs that is watched by uprobes (`observe::functions`).
+//! `roost-bench uprobe`: the cost of a call that is watched by uprobes (`observe::functions`).
 //!
 //! This program runs itself again as a child that calls one small function many times and says how
 //! long that took. Blocks with and without probes come in pairs, the order drawn from a seed, so
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use workload::Random;
 
-/// Measure what a call costs that is watched by uprobes
+/// Measure the cost of a call that is watched by uprobes
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +47,7 @@ pub struct Args {
     child: bool,
 }
 
-/// What the probes do.
+/// The action of the probes.
 const KINDS: [(&str, bool, Enable); 3] = [
     ("slots", false, Enable::On),
     ("slots and exit times", false, Enable::OnWithExitTimes),

@@ -1,4 +1,4 @@
-//! What is wrong with a command line is told, with its fix and exit code 2.
+//! A fault in a command line is reported, with its fix and exit code 2.
 
 use std::process::{Command, Stdio};
 

@@ -1,10 +1,10 @@
-//! `roost-bench hurry-up`: what `roost govern hurry-up` costs, and how soon a request that entered
-//! has its clock.
+//! `roost-bench hurry-up`: the cost of `roost govern hurry-up`, and the delay until a request that
+//! entered has its clock.
 //!
-//! The governor is the real one, a child at real-time priority; the service is a child as well,
+//! The governor is the real one, a child at real-time priority. The service is a child as well,
 //! whose threads write slots as any server does. The clocks are files in memory, one for each CPU
-//! of this machine, for it may have none: so the delay is that of everything but the hardware's
-//! own, and the table says so. What a real kernel does with the writes is `lab/run hurry-up`.
+//! of this machine, for it may have none. So the delay is that of everything but the hardware, and
+//! the table says so. `lab/run hurry-up` shows the effect of the writes on a real kernel.
 //!
 //! | part | the service | what is counted |
 //! |---|---|---|
@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::sleep;
 
-/// Measure what hurry-up costs, and how soon a request that entered has its clock
+/// Measure the cost of hurry-up, and the delay until a request that entered has its clock
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -60,7 +60,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Serialize)]
 struct Results {
     started: String,
@@ -69,7 +69,7 @@ struct Results {
     threads: u32,
     realtime: bool,
     seconds: f64,
-    /// Nobody inside: times that a thread of the governor was switched to, and looks that it made.
+    /// With no thread inside: switches to a thread of the governor, and its looks.
     quiet_switches: u64,
     quiet_looks: u64,
     held: Cost,
@@ -82,7 +82,7 @@ struct Results {
 #[derive(Debug, Serialize)]
 struct Cost {
     governor_percent: f64,
-    /// Of its programs in the kernel: in the time of whoever is switched.
+    /// The cost of its programs in the kernel, in the time of the switched thread.
     programs_percent: f64,
     looks_per_second: f64,
     writes: u64,
@@ -95,14 +95,14 @@ struct Delay {
     p99_us: f64,
 }
 
-/// Percent of one core, with everybody inside; the programs are told beside it.
+/// Percent of one core, with every thread inside; the programs are counted beside it.
 const CPU_BAR: f64 = 3.0;
 /// us, p99.
 const DELAY_BAR: f64 = 1_000.0;
-/// After a start, before it is measured: what was learned at first is settled.
+/// The time from the start to the measurement, in which first learning settles.
 const SETTLING: std::time::Duration = std::time::Duration::from_millis(1_500);
-/// In this time the governor has been disturbed by who else runs here as often as it lets itself be
-/// while nobody is inside.
+/// In this time other processes have disturbed the governor as often as it permits while no thread
+/// is inside.
 const REST: std::time::Duration = std::time::Duration::from_secs(20);
 
 /// Does it.
@@ -258,7 +258,7 @@ impl Pair {
         Ok(Duration::from_nanos(nanos))
     }
 
-    /// Ends both; what the governor said of itself in the end.
+    /// Ends both, and returns the governor's last status.
     fn end(&mut self) -> Result<Value> {
         let governor = Pid::from_child(&self.governor);
         kill_process(governor, Signal::TERM).context("the governor has ended by itself")?;
@@ -320,7 +320,8 @@ fn table(results: &Results) -> String {
         format!("{} threads, the governor {kind}; load before: {}\n", results.threads, results.load_before);
     let _ = writeln!(
         text,
-        "quiet   {} switches to the governor's threads in {:.0} s, the first {} s of rest apart; bar 0: {quiet}",
+        "quiet   {} switches to the governor's threads in {:.0} s, the first {} s of rest apart; \
+         bar 0: {quiet}",
         results.quiet_switches,
         results.seconds,
         REST.as_secs()
@@ -328,14 +329,16 @@ fn table(results: &Results) -> String {
     for (name, cost, verdict) in [("held", &results.held, held), ("calls", &results.calls, calls)] {
         let _ = writeln!(
             text,
-            "{name:7} {:.2} % of a core, {:.0} looks/s, {} writes; its programs in the kernel {:.2} % beside; bar {CPU_BAR} %: {verdict}",
+            "{name:7} {:.2} % of a core, {:.0} looks/s, {} writes; its programs in the kernel \
+             {:.2} % beside; bar {CPU_BAR} %: {verdict}",
             cost.governor_percent, cost.looks_per_second, cost.writes, cost.programs_percent
         );
     }
     let Delay { count, p50_us, p99_us } = results.enters;
     let _ = writeln!(
         text,
-        "enters  {count}: p50 {p50_us:.0} us, p99 {p99_us:.0} us until the write had returned; bar {DELAY_BAR:.0} us: {enters}"
+        "enters  {count}: p50 {p50_us:.0} us, p99 {p99_us:.0} us until the write had returned; bar \
+         {DELAY_BAR:.0} us: {enters}"
     );
     text +=
         "clocks are files in memory: the delay is the scheduler's and the governor's, not that of hardware\n";

@@ -1,8 +1,7 @@
 //! The service that is governed: threads that are in and out of a hot function as they are told,
 //! and write slots as any server does.
 //!
-//! What it does ends with its standard input, so that no load is left behind if the bench is
-//! killed.
+//! Its work ends with its standard input, so that no load is left behind if the bench is killed.
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
@@ -13,7 +12,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What its threads do.
+/// The activity of its threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Manner {
     /// They wait, outside.
@@ -36,7 +35,7 @@ pub struct Args {
     /// How many threads
     #[arg(long, value_name = "N")]
     threads: u32,
-    /// What they do
+    /// The activity of its threads
     #[arg(long, value_enum)]
     manner: Manner,
 }
@@ -54,7 +53,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     println!("ready");
     std::io::stdout().flush()?;
-    // Nothing is ever written to it: the end is what is waited for.
+    // No byte is ever written to it: the end is the event.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(ExitCode::SUCCESS)
 }

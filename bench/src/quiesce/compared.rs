@@ -19,8 +19,8 @@ pub(super) struct Compared {
     pub(super) p50_ratio: Spread,
     pub(super) p99_ratio: Spread,
     pub(super) throughput_ratio: Spread,
-    /// Until it was found out whether freezing pays, in blocks with it, and what p99 was meanwhile,
-    /// of that without.
+    /// The time until the trial of freezing was settled, in blocks with it, and p99 meanwhile, of
+    /// that without.
     pub(super) settled_s: Spread,
     pub(super) until_settled_p99: Spread,
     /// Of the difference, in percentage points.
@@ -196,10 +196,11 @@ pub(super) fn table(results: &Results) -> String {
     }
     for (number, compared) in results.compared.iter().enumerate() {
         let (response, idle) = (compared.response_ratio.0, compared.all_idle_gain.0);
-        // What is asked at the other loads is that nobody is worse off.
+        // At the other loads the bar is that no process is worse off.
         let bar = if number == 0 { IDLE_BAR } else { -NOISE };
         text += &format!(
-            "at {} %: responses x {response:.4}, bar {RESPONSE_BAR}: {}; all idle {idle:+.1} percentage points, bar {bar:+}: {}\n",
+            "at {} %: responses x {response:.4}, bar {RESPONSE_BAR}: {}; all idle {idle:+.1} \
+             percentage points, bar {bar:+}: {}\n",
             compared.load_percent,
             word(response <= RESPONSE_BAR),
             word(idle >= bar)
@@ -210,7 +211,8 @@ pub(super) fn table(results: &Results) -> String {
 
 fn chain(compared: &Compared) -> String {
     format!(
-        "at {} %: pays in {} of {}, settled after {} s, p99 until then x {}; after it p50 x {}, p99 x {}, throughput x {}, bar {CHAIN_BAR}: {}\n",
+        "at {} %: pays in {} of {}, settled after {} s, p99 until then x {}; after it p50 x {}, \
+         p99 x {}, throughput x {}, bar {CHAIN_BAR}: {}\n",
         compared.load_percent,
         compared.pays,
         compared.rounds,

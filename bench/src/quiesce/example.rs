@@ -1,4 +1,4 @@
-//! The example at work, and what is read of it and of the machine in a block.
+//! The example at work, and the readings of it and of the machine in a block.
 
 use super::{Args, Block};
 use crate::exit::{Exit, coded};
@@ -70,7 +70,7 @@ impl Example {
         let started = linux::now();
         let mut quiescer =
             quiesces.then(|| Quiescer::start(args, self.client.id(), &self.group)).transpose()?;
-        // What it takes to find out whether freezing pays lies before the block.
+        // The trial of freezing lies before the block.
         match &mut quiescer {
             Some(quiescer) => quiescer.settles(args)?,
             None => thread::sleep(WARM),
@@ -138,7 +138,7 @@ impl Example {
     }
 }
 
-/// CPU time of what the updater does for each question of the server's.
+/// CPU time of the updater's work for each question of the server's.
 const ANSWERS: &str = "3ms";
 /// Before a block without quiescence, so that the programs are as warm as in the others.
 const WARM: std::time::Duration = std::time::Duration::from_secs(2);
@@ -164,7 +164,7 @@ impl Example {
     }
 }
 
-/// What tells of the whole machine.
+/// The counters of the whole machine.
 pub(super) struct Meters {
     program: WaitProgram,
     usage: UsageMeter,
@@ -187,7 +187,7 @@ impl Meters {
         })
     }
 
-    /// What kind of joules they are.
+    /// The source of the joules.
     pub(super) fn energy(&self) -> String {
         self.energy.source().to_string()
     }
@@ -282,7 +282,7 @@ impl Quiescer {
 
 impl Drop for Quiescer {
     fn drop(&mut self) {
-        // It ends well if it is told to; what it froze goes on then.
+        // It ends well on request; its frozen processes go on then.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }

@@ -8,14 +8,14 @@
 //! ```
 //!
 //! Blocks with `roost quiesce` running and without it take turns, the order turned about from round
-//! to round. Of each block: how long each fetch took, from asking to the end of what is computed;
-//! how much of the time all CPUs were idle at once, by the scheduler's switches; the updater's CPU
-//! time, which is its work; the CPU time of `roost quiesce` itself, and that of everybody else: a
-//! block in which others used more than a tenth of a CPU is measured again, once. The connection is
-//! over loopback, where the other end is on this machine: such a wait is believed only after eight
-//! that no background thread ended, and then it is tried out whether freezing pays, so each block
-//! begins when that is settled, by the status of `roost quiesce`; what responses took until then is
-//! kept apart.
+//! to round. Each block has these figures. The length of each fetch, from the question to the end
+//! of the computation. The share of time in which all CPUs were idle at once, by the scheduler's
+//! switches. The updater's CPU time, which is its work. The CPU time of `roost quiesce` itself, and
+//! that of all other processes: a block in which others used more than a tenth of a CPU is measured
+//! again, once. The connection is over loopback, where the other end is on this machine. Such a
+//! wait is believed only after eight that no background thread ended, and then freezing is tried.
+//! So each block begins when the trial is settled, by the status of `roost quiesce`; the responses
+//! until then are kept apart.
 //!
 //! With `--chain` the server asks the updater before it answers, for 3 ms of its CPU, over a Unix
 //! socket:
@@ -24,8 +24,8 @@
 //!   client --asks--> server, which waits 100 ms --asks--> updater
 //! ```
 //!
-//! So freezing the updater slows the client, which nothing connects with it. What is measured
-//! is what is left after the verdict.
+//! So freezing the updater slows the client, which nothing connects with it. The measurement is of
+//! the time after the verdict.
 
 mod compared;
 mod example;
@@ -44,7 +44,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measure what the shipped example sleeps with quiescence and without, and what that costs whom
+/// Measure the sleep of the shipped example with quiescence and without, and its cost to each
+/// process
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -54,13 +55,14 @@ Examples:
   roost-bench quiesce --chain --loads 30                critical work that needs the background through a third process
 
 Exit codes: 0 the bars are met, 5 they are not (critical responses within 1 %; all idle for at least 15 percentage points more of the time at the first \
-load, and for no less at the others; with --chain: p50, p99 and throughput of critical responses within 2 % after the verdict), 6 others used the CPUs \
+load, and for no less at the others; with --chain: p50, p99 and throughput of critical responses \
+within 2 % after the verdict), 6 others used the CPUs \
 meanwhile, or no verdict came in time.")]
 pub struct Args {
     /// How long the server takes for each answer
     #[arg(long, value_name = "TIME", default_value = "100ms")]
     wait: Duration,
-    /// CPU time of what the client computes after each answer
+    /// CPU time of the client's computation after each answer
     #[arg(long, value_name = "TIME", default_value = "10ms")]
     compute: Duration,
     /// Shares of one CPU that the updater uses, in percent; the bar of sleep holds for the first
@@ -96,7 +98,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What was measured in a block.
+/// The measurements of a block.
 #[derive(Clone, Debug, Serialize)]
 struct Block {
     load_percent: u8,
@@ -115,7 +117,7 @@ struct Block {
     /// Of one CPU, by `roost quiesce`.
     own_share: f64,
     /// By the account of `roost quiesce`: share of the time in which the updater stood still,
-    /// freezes, what freezing and thawing take.
+    /// freezes, and the cost of freezing and thawing.
     frozen_share: f64,
     freezes: u64,
     cost_us: f64,
@@ -128,7 +130,7 @@ struct Block {
     is_trying: bool,
     /// Why it is left off, if it is.
     why: Option<String>,
-    /// Until that was found out, and what responses took meanwhile.
+    /// The time until the verdict, and the response times meanwhile.
     settled_s: Option<f64>,
     until_settled_ms: Vec<f64>,
 }
@@ -138,7 +140,7 @@ struct Results {
     started: String,
     machine: report::run::Machine,
     load_before: String,
-    /// What the watts are.
+    /// The source of the watts.
     energy: String,
     wait_ms: f64,
     compute_ms: f64,
@@ -162,7 +164,7 @@ const OTHERS_MAX: f64 = 0.1;
 pub fn run(args: &Args) -> Result<ExitCode> {
     let load_before = fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let cpus = linux::online_cpus(&Root::system())?;
-    // The measuring program itself: of all CPUs, and of nobody's waits.
+    // The measuring program itself: of all CPUs, and of no thread's waits.
     let mut meters = Meters::open(&cpus).map_err(|error| coded(Exit::Unsupported, error))?;
     let mut blocks: Vec<Block> = Vec::new();
     let loads: Vec<(u8, u32)> = (0..)

@@ -1,9 +1,9 @@
 //! The shipped example's programs: a server that answers after a while, a client that fetches from
-//! it and computes, an updater; and, for the chain, what the server asks of the updater before it
+//! it and computes, an updater; and, for the chain, the server's question to the updater before it
 //! answers.
 //!
-//! Each ends with the bench, whichever way that ends ([`linux::EndsWithParent`]). Nobody waits for
-//! a pipe to close, which would be a wait for something else than the network.
+//! Each ends with the bench, whichever way that ends ([`linux::EndsWithParent`]). None of them
+//! waits for a pipe to close, which would be a wait for something else than the network.
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
@@ -41,7 +41,7 @@ enum Part {
         /// The server's
         #[arg(long)]
         port: u16,
-        /// CPU time of what follows each answer
+        /// CPU time of the work after each answer
         #[arg(long)]
         compute: Duration,
     },

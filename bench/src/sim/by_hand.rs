@@ -1,10 +1,10 @@
 //! The fast reference: the queue written out by hand.
 //!
-//! M/M/k with idle states, as somebody who knows the trade writes it in an afternoon: a binary heap
-//! of events, an array of cores, a bit mask of the idle ones, the same random numbers and the same
-//! histogram as the simulator has. An idle core goes down the ladder of its states by timers, each
-//! after the target residency of the next; a timer whose core has been woken meanwhile is left in
-//! the heap and ignored when it comes up. Energy is time by mode times power.
+//! M/M/k with idle states, as an expert writes it in an afternoon: a binary heap of events, an
+//! array of cores, a bit mask of the idle ones, the same random numbers and the same histogram as
+//! the simulator has. An idle core goes down the ladder of its states by timers, each after the
+//! target residency of the next. A timer whose core has been woken meanwhile is left in the heap
+//! and ignored when it comes up. Energy is time by mode times power.
 //!
 //! It can do this and nothing else: no policies, no clocks, no intervals, no interrupts. A
 //! simulator that can do all that is allowed to be a fifth slower.
@@ -22,7 +22,7 @@ pub struct Outcome {
     pub watts: f64,
 }
 
-/// What an idle state is to the loop.
+/// An idle state of the loop.
 struct State {
     exit_ns: u64,
     residency_ns: u64,

@@ -97,7 +97,7 @@ impl Contestant {
         })
     }
 
-    /// The same on a machine that wakes in no time and has no timers: what is left is the queue.
+    /// The same on a machine that wakes in no time and has no timers: only the queue is left.
     pub fn without_latencies(&self, requests: u64) -> Result<Document> {
         let mut document = self
             .document(requests)?

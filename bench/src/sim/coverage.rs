@@ -1,9 +1,9 @@
 //! `roost-bench sim-coverage`: how often the simulator's 95 % intervals are right.
 //!
-//! Nothing but many runs shows that. Nine queues whose mean and p99 are known, consecutive seeds
-//! from 1; each run goes on until its p99 is known to +-5 %, and then its intervals hold the truth
-//! or they do not. A run that ends without an interval counts as one that missed. What simulates is
-//! the engine itself, under `poll`: waking would lengthen answers.
+//! Only many runs show that. Nine queues whose mean and p99 are known, consecutive seeds from 1.
+//! Each run goes on until its p99 is known to +-5 %, and then its intervals hold the truth or they
+//! do not. A run that ends without an interval counts as one that missed. The engine itself
+//! simulates, under `poll`: waking would lengthen answers.
 
 use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;

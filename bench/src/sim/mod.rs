@@ -9,10 +9,10 @@
 //!   coverage.rs      how often the simulator's intervals are right: `roost-bench sim-coverage`
 //! ```
 //!
-//! One thread on one CPU. Each round measures the references and then everybody, in an order that
-//! turns from round to round. Speed is requests per second of *CPU time*: on a machine with other
-//! work the wall clock measures the kernel's scheduler. Histogram, time series and energy are on
-//! for all of ours.
+//! One thread on one CPU. Each round measures the references and then every contestant, in an order
+//! that turns from round to round. Speed is requests per second of *CPU time*: on a machine with
+//! other work the wall clock measures the kernel's scheduler. Histogram, time series and energy are
+//! on for all of ours.
 
 mod by_hand;
 mod contestants;
@@ -50,7 +50,7 @@ Examples:
 A bar is judged by the quotients of the rounds: met when their lower quartile reaches it, missed when their upper
 quartile does not, else the machine was too restless to tell.")]
 pub struct Args {
-    /// Rounds, each of which measures everybody once
+    /// Rounds, each of which measures every contestant once
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Requests of each run of ours and of the loop by hand; SimPy gets a twentieth
@@ -142,7 +142,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(summary.exit_code())
 }
 
-/// What all rounds share.
+/// The common state of all rounds.
 struct Bench {
     platform: Platform,
     simpy: Option<SimPy>,
@@ -194,7 +194,7 @@ impl Bench {
     }
 }
 
-/// What it gives, the CPU time of this thread that it took, and the time on the wall; in seconds.
+/// The result, the CPU time of this thread for it, and the time on the wall; in seconds.
 fn timed<T>(what: impl FnOnce() -> T) -> (T, f64, f64) {
     let cpu_s = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

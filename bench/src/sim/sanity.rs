@@ -53,7 +53,7 @@ impl fmt::Display for Check {
 /// So many seeds each, from 1.
 const SEEDS: u64 = 8;
 
-/// Checks everybody who simulates a queue that is known.
+/// Checks every contestant that simulates a known queue.
 pub fn check(simpy: Option<&SimPy>, requests: u64) -> Result<Vec<Check>> {
     let ten = ResponseTime::mmk(10, 10.0 * LOAD, 1.0);
     let one = ResponseTime::mm1(LOAD, 1.0);

@@ -76,7 +76,7 @@ fn environment() -> Result<PathBuf> {
         return Ok(python);
     }
     eprintln!("installing SimPy into {}", folder.display());
-    // What is installed here is executed later.
+    // The installed files are executed later.
     let place = SafeFolder::make(&folder, 0o755).and_then(SafeFolder::trusted);
     place.with_context(|| {
         format!("installing into {}; name an interpreter with --python", folder.display())

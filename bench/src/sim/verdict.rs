@@ -1,9 +1,9 @@
 //! From rounds to verdicts.
 //!
-//! Each round measures everybody once, so a contestant is compared with the references of its own
-//! round: of what a busy machine does to all of them, the quotient knows little. A bar is met or
-//! missed when the quartiles of the quotients lie on one side of it; else the machine was too
-//! restless to tell.
+//! Each round measures every contestant once, so a contestant is compared with the references of
+//! its own round. The effect of a busy machine on all of them mostly cancels in the quotient. A bar
+//! is met or missed when the quartiles of the quotients lie on one side of it; else the machine was
+//! too restless to tell.
 
 use super::sanity::Check;
 use crate::exit::Exit;
@@ -100,7 +100,7 @@ pub struct Row {
 pub struct Summary {
     pub conditions: Vec<String>,
     pub rows: Vec<Row>,
-    /// Whether what they compute is right.
+    /// Whether their results are right.
     pub checks: Vec<Check>,
 }
 
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_contestant_is_compared_within_its_round() {
-        // The second round was twice as fast for everybody.
+        // The second round was twice as fast for every contestant.
         let summary = summary(&[90.0, 180.0, 90.0, 90.0]);
         let ratio = summary.rows[2].to_by_hand.unwrap();
         assert_eq!(ratio.spread, Spread { median: 0.9, low: 0.9, high: 0.9 });

@@ -1,5 +1,5 @@
-//! What holding is worth: the same requests through the same proxy, held and not held, by turns;
-//! and how long, at a stretch, nobody of the server runs, by every switch of the scheduler.
+//! The worth of holding: the same requests through the same proxy, held and not held, by turns; and
+//! the stretches in which no thread of the server runs, by every switch of the scheduler.
 //!
 //! The proxy and the generator share this machine, and so they are in the share of time in which
 //! *all* CPUs are idle, which the paper measured with both elsewhere; the server's own idle periods
@@ -26,7 +26,7 @@ const LONG: Duration = Duration::from_millis(20);
 #[derive(Debug, Serialize)]
 pub struct Results {
     goal: Goal,
-    /// What was asked, and whether it is a stand-in.
+    /// The server that was asked, and whether it is a stand-in.
     server: String,
     rounds: Vec<Round>,
     manners: Vec<Manner>,
@@ -39,7 +39,7 @@ struct Round {
     seconds: f64,
     /// Share of time in the server's long idle periods.
     long_idle: f64,
-    /// Share of time in which nobody of the server ran.
+    /// Share of time in which no thread of the server ran.
     server_idle: f64,
     /// Share of time in which no CPU worked, and its bound.
     all_idle: f64,
@@ -95,8 +95,8 @@ pub fn measure(args: &Args) -> Result<Results> {
             eprintln!("bursts: round {} of {}, {name}", number + 1, args.rounds);
             let proxy = Running::proxy(&[&behind.address], if held { &holding } else { &passing })?;
             let url: Url = format!("http://{}{}", proxy.address, behind.path).parse()?;
-            // The goal is held to what is held; of the other manner, shares of time are wanted,
-            // which need less.
+            // The goal applies to held requests. Of the other manner only shares of time are
+            // wanted, which need less.
             let length = if held { held_for } else { held_for / 2 };
             let plan = plan(url, words.clone(), ArrivalKind::Poisson, args.rate, length)?;
             let (mut first, mut last): (Option<Activity>, Option<Activity>) = (None, None);
@@ -277,7 +277,7 @@ impl Results {
             ]);
         }
         format!(
-            "before {}; {} CPUs, shared with proxy and generator; `idle`: nobody of the server runs; medians of {} rounds\n{}\n\
+            "before {}; {} CPUs, shared with proxy and generator; `idle`: no thread of the server runs; medians of {} rounds\n{}\n\
              the paper, on 24 CPUs with a proxy elsewhere: p99.9 284 ms not held, below 500 ms held; 68 W and 53 W (no power is measured here)\n",
             self.server,
             self.cpus,
@@ -291,7 +291,7 @@ impl Results {
 /// deviations of their number.
 const DEFAULT_LENGTH: Duration = Duration::from_secs(104);
 /// Server, proxy and generator take a third of two CPUs at the defaults, and 70 % with the longest
-/// service times allowed; above this, what is measured is the queue for a CPU.
+/// service times allowed. Above this, the measurement is of the queue for a CPU.
 const BUSY_MAX: f64 = 0.8;
-/// What a search engine's mean may be here.
+/// The longest mean of a search engine here.
 const MEAN_MAX: Duration = Duration::from_millis(12);

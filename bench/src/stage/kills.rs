@@ -1,5 +1,5 @@
-//! Servers are killed and started again over and over, and every request is looked after: it is
-//! answered once, by the server that was asked for it, or with a clean error of the proxy; and what
+//! Servers are killed and started again over and over, and every request is checked. It is answered
+//! once, by the server that was asked for it, or with a clean error of the proxy. A request that
 //! may not be repeated is done once at most.
 //!
 //! Each request has a path of its own, the stand-ins write down every path before they answer, and

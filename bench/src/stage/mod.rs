@@ -1,5 +1,5 @@
-//! `roost-bench stage`: what the proxy adds when it holds nothing, what holding is worth, and
-//! whether anybody is lost.
+//! `roost-bench stage`: the delay that the proxy adds when it holds nothing, the worth of holding,
+//! and whether any request is lost.
 //!
 //! ```text
 //!   overhead.rs   proxy against direct, by turns: what is added to the median, CPU time per request
@@ -28,22 +28,23 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use workload::{ArrivalKind, Keywords, Popularity, Shape, Words};
 
-/// Measure the staged-burst proxy: what it adds, what holding is worth, whether anybody is lost
+/// Measure the staged-burst proxy: the delay it adds, the worth of holding, whether any request is
+/// lost
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  roost-bench stage                                            what it adds, then held against not held, with the stand-in; 6 minutes
-  roost-bench stage --only overhead                            what it adds alone; 3 minutes
+  roost-bench stage                                            the delay it adds, then held against not held, with the stand-in; 6 minutes
+  roost-bench stage --only overhead                            the delay it adds alone; 3 minutes
   roost-bench stage --only bursts                              held against not held alone; 3 to 4 minutes
   roost-bench stage --only bursts --server http://127.0.0.1:9200/pages/_search?q={words} --words words.txt --cgroup /sys/fs/cgroup/system.slice/elasticsearch.service
   roost-bench stage --kill-backends --for 600s                 ten minutes with servers that are killed
 
-Without --server a stand-in is asked whose service times are drawn from a law that somebody measured; figures of it say so.")]
+Without --server a stand-in is asked whose service times are drawn from a measured law; figures of it say so.")]
 pub struct Args {
     /// This part alone
     #[arg(long, value_enum)]
     only: Option<Part>,
-    /// Kill the servers over and over, and count what becomes of the requests; nothing else
+    /// Kill the servers over and over, and count the outcomes of the requests; nothing else
     #[arg(long)]
     kill_backends: bool,
     /// How long the kills go on, or holding is measured in all rounds of `bursts` together; not
@@ -59,7 +60,7 @@ pub struct Args {
     /// Requests per second of `overhead`
     #[arg(long, value_name = "RATE", default_value = "2k", value_parser = workload::parse_rate)]
     overhead_rate: Rate,
-    /// What they shall take
+    /// The service times
     #[arg(long, value_name = "TIME@pQ", default_value = "500ms@p99.9")]
     goal: Goal,
     /// How often they go
@@ -68,7 +69,7 @@ pub struct Args {
     /// The law of the stand-in's service times, by the name of a preset of `roost sim`
     #[arg(long, value_name = "NAME", default_value = "google-search")]
     service: String,
-    /// What each of them is multiplied by
+    /// The factor on each of them
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
     /// A real server, as `roost load` is told it; needs --cgroup or --process
@@ -93,9 +94,9 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// What the proxy adds when it holds nothing
+    /// The delay that the proxy adds when it holds nothing
     Overhead,
-    /// What holding is worth
+    /// The worth of holding
     Bursts,
 }
 
@@ -211,7 +212,7 @@ fn plan(url: Url, words: Words, arrivals: ArrivalKind, rate: Rate, length: Durat
     };
     let profile = Shape::constant().profile(Some(rate), length, 1.0).map_err(usage)?;
     let plan = Plan::http(asks, Pace::Open { arrivals, profile });
-    // As many as may be held at a time and more: a client waits for nobody else's answer.
+    // More than may be held at a time: a client waits for no other's answer.
     Ok(Plan {
         connections: 128,
         length,

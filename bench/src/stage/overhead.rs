@@ -1,13 +1,13 @@
-//! What the proxy adds when it holds nothing: the same requests to the same server, directly and
-//! through it, by turns.
+//! The delay that the proxy adds when it holds nothing: the same requests to the same server,
+//! directly and through it, by turns.
 //!
-//! The server answers at once, so that what is added is all there is to see. At the rate chosen
-//! nobody queues, and caches stay warm; at a lower one each request finds them cold and the CPU
-//! asleep, and costs more: the rate belongs to the figure. The generator has to share CPUs with the
-//! proxy: one thread on the first, at real-time priority where it may, polling for longer before
-//! each request than a CPU takes to wake; else it sends when the others happen to pause. The
+//! The server answers at once, so that only the added delay shows. At the rate chosen no request
+//! queues, and caches stay warm. At a lower one each request finds them cold and the CPU asleep,
+//! and costs more: the rate belongs to the figure. The generator has to share CPUs with the proxy:
+//! one thread on the first, at real-time priority where it may. It polls for longer before each
+//! request than a CPU takes to wake; else it would send when the others happen to pause. The
 //! proxy's CPU time is that of its threads, by the scheduler (`schedstat`), over the requests that
-//! it passed on; what TCP over loopback takes on its behalf is in it.
+//! it passed on. The time of TCP over loopback on its behalf is in it.
 
 use super::child::Running;
 use super::{plan, verdict};
@@ -21,7 +21,7 @@ use serde::Serialize;
 use std::ops::ControlFlow;
 use workload::{ArrivalKind, Words};
 
-/// What was measured: medians over the rounds.
+/// The measurements: medians over the rounds.
 #[derive(Debug, Serialize)]
 pub struct Results {
     rounds: Vec<Round>,

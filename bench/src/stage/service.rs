@@ -1,12 +1,12 @@
 //! A stand-in for a search engine: each request computes for a service time that is drawn from a
 //! law, on a thread of its connection.
 //!
-//! It is a stand-in and every figure that comes of it says so. What it has of the real one: service
-//! times that somebody measured, work that takes CPU time and nothing else, any number of requests
-//! side by side. What it has not: caches, locks, a garbage collector.
+//! It is a stand-in and every figure that comes of it says so. It shares this with the real one:
+//! measured service times, work that takes CPU time and nothing else, any number of requests side
+//! by side. It lacks caches, locks, a garbage collector.
 //!
-//! The computing counts by the thread's own CPU time, so that whoever shares a CPU takes longer. It
-//! ends with its standard input, so that no load is left behind if the bench is killed.
+//! The computing counts by the thread's own CPU time, so that a thread that shares a CPU takes
+//! longer. It ends with its standard input, so that no load is left behind if the bench is killed.
 
 use crate::exit::usage;
 use anyhow::{Context as _, Result};
@@ -31,7 +31,7 @@ pub struct Args {
     /// The law of its service times, by the name of a preset; without one it answers at once
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
-    /// What each time is multiplied by
+    /// The factor on each time
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     scale: f64,
     /// Write down the path of each request before it is answered

@@ -1,4 +1,4 @@
-//! What a program loses that asks for nothing, while another asks for its CPU every 10 ms.
+//! The loss of a program that asks for nothing, while another asks for its CPU every 10 ms.
 
 use super::{Bench, Part};
 use anyhow::Result;

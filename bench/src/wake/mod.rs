@@ -1,10 +1,9 @@
-//! `roost-bench wake`: what waking early wins back, and what it costs.
+//! `roost-bench wake`: the gain of waking early, and its cost.
 //!
 //! Each part is run three ways, in blocks that take turns: *stock* (the machine as it is),
 //! *anticipatory* (the part announces its events to a planner), *always* (the CPUs may not sleep at
 //! all). The planner is the real one, a child, and there in its own blocks alone, but for repeated
-//! runs. Disk reads are announced by nobody: theirs is one that foresees them from the kernel's
-//! events.
+//! runs. No program announces disk reads: their planner foresees them from the kernel's events.
 //!
 //! ```text
 //!   planner.rs   the child, and what the kernel says of a CPU's sleep
@@ -16,8 +15,8 @@
 //! ```
 //!
 //! *Gap closed* is (stock - ours) / (stock - always), of the rounds' medians of p50 and p99. *Time
-//! awake* of a CPU is all time less what it halted, from `cpu_idle` events, per event of the part;
-//! it is held against the calibrated p99 of waking plus the time awake per event of the stock run,
+//! awake* of a CPU is all time less its halted time, from `cpu_idle` events, per event of the part.
+//! It is held against the calibrated p99 of waking plus the time awake per event of the stock run,
 //! which is the event's own work.
 
 mod bystander;
@@ -41,7 +40,7 @@ use slots::wake::WakeClient;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Measure what anticipatory wake-ups win back of a wake-up's cost, and what they cost
+/// Measure how much of a wake-up's cost anticipatory wake-ups win back, and their own cost
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -58,13 +57,13 @@ pub struct Args {
     /// Events in a block
     #[arg(long, value_name = "N", default_value_t = 500)]
     events: u32,
-    /// By what the planner keeps CPUs awake [default: what it measures to be quicker]
+    /// The planner's means of keeping CPUs awake [default: the quicker one, as measured]
     #[arg(long, value_name = "MEANS", value_parser = planner::named::<Act>)]
     act: Option<Act>,
-    /// By what it wakes them [default: the same]
+    /// The planner's timer for waking them [default: the same]
     #[arg(long, value_name = "MEANS", value_parser = planner::named::<Alarm>)]
     alarm: Option<Alarm>,
-    /// The planner begins so much earlier than what waking takes [default: as `roost wake` does]
+    /// The planner begins this much earlier than waking takes [default: as `roost wake` does]
     #[arg(long, value_name = "TIME")]
     margin: Option<Duration>,
     /// A file on the disk that is read, made if it is not there
@@ -79,7 +78,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What is measured.
+/// The measured parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -95,7 +94,7 @@ pub enum Part {
     StreamCluster,
     /// A program that asks for nothing
     Bystander,
-    /// 4 KB reads past the page cache, 0.1 to 10 ms apart, announced by nobody
+    /// 4 KB reads past the page cache, 0.1 to 10 ms apart, announced by no program
     Disk,
 }
 
@@ -122,14 +121,14 @@ pub struct Block {
     pub awake_us: f64,
     /// The same of the other.
     pub other_awake_us: f64,
-    /// What was predicted of repeated runs: within a tenth, predicted, and how many of them the
+    /// The predictions of repeated runs: within a tenth, predicted, and the number of them that the
     /// oracle had within a tenth.
     #[serde(default)]
     pub predicted: Option<Predicted>,
     /// Of disk reads: the mean in us by the gap before, 0.1 to 0.3 ms, to 1, to 3, to 10.
     #[serde(default)]
     pub by_gap_us: Option<[f64; GAPS]>,
-    /// Of repeated runs: what one took, the wake-up that ends it included, in us.
+    /// The length of repeated runs, each with the wake-up that ends it, in us.
     #[serde(default)]
     pub run_us: Option<f64>,
     /// And each of the first round, without that wake-up.
@@ -154,16 +153,16 @@ pub struct Predicted {
     pub runs: u64,
 }
 
-/// What is written of a whole run.
+/// The record of a whole run.
 #[derive(Debug, Serialize)]
 struct Header {
     started: String,
     machine: report::run::Machine,
     load_before: String,
     calibration: daemon::wake::Calibration,
-    /// By what CPUs are kept awake, of the two that were calibrated.
+    /// The means of keeping CPUs awake, of the two that were calibrated.
     act: Act,
-    /// By what they are woken.
+    /// The timer that wakes them.
     alarm: Alarm,
     build: &'static str,
 }
@@ -257,12 +256,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if verdict.is_met() { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
 }
 
-/// What every part needs.
+/// The common needs of every part.
 struct Bench<'a> {
     child: Option<Child>,
     act: Act,
     alarm: Alarm,
-    /// What waking takes as the planner before has learned it, and the next need not measure again.
+    /// The cost of waking as the planner before has learned it; the next need not measure again.
     exit_latency: Duration,
     /// The accounts of planners that have ended.
     checks: Vec<BooksCheck>,
@@ -273,9 +272,9 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Which planner a block has. One that is there changes the machine, even if nobody asks it:
-    /// how long CPUs poll, what is watched of disks. But beside repeated runs it stays from block
-    /// to block, for what it has learned of them goes with it, and a program has thousands.
+    /// The planner of a block. A planner changes the machine even without requests: the polling of
+    /// CPUs, the watching of disks. But beside repeated runs it stays from block to block: its
+    /// knowledge of them goes with it, and a program has thousands.
     fn planner_of(part: Part, way: Way) -> Option<Kind> {
         match (part, way) {
             (Part::KMeans | Part::StreamCluster, _) => Some(Kind::Asked),

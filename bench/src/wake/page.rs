@@ -1,7 +1,7 @@
 //! The page of a run: bars, tables, and the CPU sleeps paper's figures 1 and 2 beside ours.
 //!
-//! The paper's curves are not in its text: what it prints of figure 1 are two points, and of figure
-//! 2 where the kernels' lengths lie. These are drawn, and said to be the paper's, of its machine.
+//! The paper's curves are not in its text. It prints two points of figure 1, and the range of the
+//! kernels' lengths in figure 2. These are drawn, and marked as the paper's, of its machine.
 
 use super::text::gap;
 use super::verdict::{BYSTANDER_BAR, PartVerdict, Verdict};
@@ -16,13 +16,17 @@ use std::path::Path;
 const PAGE: &str = "wake.html";
 
 const METHOD: [&str; 4] = [
-    "Three ways take turns in blocks: stock (the machine as it is), anticipatory (events are announced or foreseen), always awake (the CPUs may not halt). A \
+    "Three ways take turns in blocks: stock (the machine as it is), anticipatory (events are \
+     announced or foreseen), always awake (the CPUs may not halt). A \
      figure is the median of its blocks' own.",
-    "Gap closed is (stock - anticipatory) / (stock - always awake). A latency is from the moment at which something woke the waiting thread until that thread read the \
+    "Gap closed is (stock - anticipatory) / (stock - always awake). A latency is from the moment \
+     at which something woke the waiting thread until that thread read the \
      clock; a read's is that of the whole read.",
-    "Time awake is all time less what the CPU halted, from the kernel's cpu_idle events; what is needed of it is the calibrated p99 of waking and what the stock \
+    "Time awake is all time less the CPU's halted time, from the kernel's cpu_idle events; the \
+     needed time is the calibrated p99 of waking and the time that the stock \
      blocks were awake for, which is the event's own work.",
-    "Repeated runs are a thread's that stands in for a device; the oracle knows the law of their lengths and not the next draw. Disk reads are foreseen from the \
+    "Repeated runs are a thread's that stands in for a device; the oracle knows the law of their \
+     lengths and not the next draw. Disk reads are foreseen from the \
      kernel's events: the program that reads says nothing.",
 ];
 
@@ -48,8 +52,10 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
     if !lengths.is_empty() {
         sections.push(Section {
             title: "Repeated runs, and the paper's figure 2".to_owned(),
-            text: "A thread of ours stands in for the device and draws its lengths from the law that the paper's text tells, with outliers and a drift; so \
-                   that they lie where the paper's do shows only that the law is the paper's. What is measured is below: how well they were predicted."
+            text: "A thread of ours stands in for the device and draws its lengths from the law \
+                   that the paper's text tells, with outliers and a drift; so \
+                   that they lie where the paper's do shows only that the law is the paper's. The \
+                   measured accuracy of the predictions is below."
                 .to_owned(),
             parts: lengths,
         });
@@ -59,7 +65,8 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
         name: format!("bench-wake-{}", header.started.replace(" UTC", "").replace([' ', ':'], "-")),
         title: "CPUs woken just before the event: what it wins back, and what it costs".to_owned(),
         summary: format!(
-            "CPUs were woken by {} and kept awake by {}; a {} build; load before {}. All latencies and times are measured.",
+            "CPUs were woken by {} and kept awake by {}; a {} build; load before {}. All latencies \
+             and times are measured.",
             header.alarm, header.act, header.build, header.load_before
         ),
         facts: vec![header.started.clone(), format!("Roost {}", env!("CARGO_PKG_VERSION"))],
@@ -70,7 +77,11 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
         sections,
         sources: vec![(
             "the paper's figures".to_owned(),
-            vec!["CPU sleeps (HotOS), section 2: two sockets of Intel E5-2620 v3, Samsung 850 PRO, Linux 3.12.13; of GPUs it names the AMD A10-6800K".to_owned()],
+            vec![
+                "CPU sleeps (HotOS), section 2: two sockets of Intel E5-2620 v3, Samsung 850 PRO, \
+                  Linux 3.12.13; of GPUs it names the AMD A10-6800K"
+                    .to_owned(),
+            ],
         )],
         folded: vec![("What waking took when the planner started".to_owned(), header.calibration.text())],
         ..Page::default()
@@ -120,7 +131,7 @@ fn name(part: Part) -> &'static str {
     }
 }
 
-/// Of the three ways, in microseconds; and what else there is to say.
+/// Of the three ways, in microseconds; and further remarks.
 type Cells = ([f64; 3], Option<String>);
 
 fn results(verdict: &Verdict) -> Section {
@@ -155,8 +166,10 @@ fn slowdown(part: &PartVerdict) -> Option<Section> {
     let by_gap = part.slowdown_by_gap?;
     let mut lines = Lines::new(
         "Reads of 4 KB, slower than with CPUs that never sleep",
-        "Lines: measured here, at the middle of each range of gaps. Empty marks: the two figures that the paper's text has at 1 ms, of its own disk and machine; \
-         its curve is not in the text. How much there is to lose depends on what waking costs beside the read.",
+        "Lines: measured here, at the middle of each range of gaps. Empty marks: the two figures \
+         that the paper's text has at 1 ms, of its own disk and machine; \
+         its curve is not in the text. How much there is to lose depends on what waking costs \
+         beside the read.",
         Quantity::new("idle time before the read", Unit::Seconds).log(),
         Quantity::new("slower than always awake", Unit::Share),
     );
@@ -189,7 +202,8 @@ fn lengths(part: &PartVerdict, blocks: &[Block]) -> Option<Piece> {
     let mut lines = Lines::new(
         title,
         &format!(
-            "Marks: the first anticipatory block here. Band: where the paper's text has its kernels, {middle} us \u{b1}{off}, but for a few."
+            "Marks: the first anticipatory block here. Band: where the paper's text has its \
+             kernels, {middle} us \u{b1}{off}, but for a few."
         ),
         Quantity::new("run", Unit::Count),
         Quantity::new("length", Unit::Seconds),
@@ -205,7 +219,7 @@ fn lengths(part: &PartVerdict, blocks: &[Block]) -> Option<Piece> {
     Some(lines.part())
 }
 
-/// What was predicted and won, beside what the paper says.
+/// The predictions and gains, beside the paper's.
 fn foreseen(verdict: &Verdict) -> Section {
     let share = |count: u64, of: u64| format!("{:.1} %", 100.0 * count as f64 / of.max(1) as f64);
     let row = |part: &PartVerdict| {

@@ -1,9 +1,9 @@
-//! What is measured: each a loop of events, of which the latency is taken from the moment that
-//! something woke the waiting thread.
+//! The measured loops of events. A latency begins at the moment that something woke the waiting
+//! thread.
 //!
-//! The waiting thread is pinned to one CPU and whoever wakes it to another, which both sleep in
-//! between. A way that announces says so before it waits, as a program would that knows when its
-//! reply will come; the other ways run the same code without.
+//! The waiting thread is pinned to one CPU and its waker to another, which both sleep in between. A
+//! way that announces does so before it waits, as a program would that knows the time of its reply;
+//! the other ways run the same code without.
 
 use super::{Bench, Part};
 use anyhow::{Context as _, Result};
@@ -32,7 +32,7 @@ pub struct Done {
 }
 
 const GAP: Duration = Duration::from_millis(10);
-/// The announced event may come so much later: what a sleeping CPU's own timer is late by, mostly.
+/// The announced event may come this much later, mostly by the delay of a sleeping CPU's own timer.
 const STAY: Duration = Duration::from_micros(400);
 /// Bytes of the file that is read.
 const FILE_BYTES: u64 = 64 << 20;
@@ -76,7 +76,7 @@ pub fn run(part: Part, bench: &Bench<'_>, client: Option<&WakeClient>, round: u3
     }
 }
 
-/// How long a run of a kernel takes, in us: twice the deviation is what the paper's figure shows.
+/// The length of a kernel's run, in us: the paper's figure shows twice the deviation.
 struct Law {
     middle: f64,
     deviation: f64,
@@ -126,8 +126,8 @@ const END: u64 = u64::MAX;
 const SPUN: Duration = Duration::from_micros(150);
 
 /// A thread is woken by one on another CPU. With a `kernel`, the waiting thread announces each as a
-/// run of that kind, and the device's tells its end, as a stream's host callback does; else whoever
-/// will wake it says when.
+/// run of that kind, and the device's thread tells its end, as a stream's host callback does. Else
+/// the waker says when.
 fn wake_ups(
     bench: &Bench<'_>,
     client: Option<&WakeClient>,
@@ -265,8 +265,8 @@ fn ping_pong(bench: &Bench<'_>, client: Option<&WakeClient>) -> Result<Done> {
     })
 }
 
-/// Reads past the page cache, at random places, after random gaps. Nobody announces them: what
-/// foresees them hears of them from the kernel.
+/// Reads past the page cache, at random places, after random gaps. No program announces them: the
+/// kernel's events foretell them.
 fn disk(bench: &Bench<'_>, random: &mut Random) -> Result<Done> {
     let file = open_direct(&bench.args.file)?;
     let sleeper = bench.sleeper;

@@ -1,4 +1,4 @@
-//! The planner as a child, the CPUs that may not sleep, and what the kernel says of a CPU's sleep.
+//! The planner as a child, the CPUs that may not sleep, and the kernel's counts of a CPU's sleep.
 
 use super::Part;
 use anyhow::{Context as _, Result, bail};
@@ -28,11 +28,11 @@ pub struct Child {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Asked,
-    /// The kernel's word on disks, and nobody else need say anything.
+    /// The kernel reports disks, and no program need announce anything.
     Disks,
 }
 
-/// What `roost wake` and its JSON call by this name, such as an [`Act`].
+/// The name of this in `roost wake` and its JSON, such as an [`Act`].
 pub fn named<T: DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(text.into()).map_err(|error| error.to_string())
 }
@@ -44,7 +44,7 @@ fn name(named: impl Serialize) -> Result<String> {
 }
 
 impl Child {
-    /// Started, calibrated (if it is not told what waking takes), listening.
+    /// Started, calibrated (unless the cost of waking is given), listening.
     pub fn start(
         kind: Kind,
         act: Option<Act>,
@@ -73,7 +73,7 @@ impl Child {
         let mut process = command
             .args(["--json", "--socket"])
             .arg(folder.path().join("wake.sock"))
-            // What the bars hold it to is not what limits are for.
+            // The limits are not for the figures that the bars hold it to.
             .args(["--max-share", "100"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -86,7 +86,7 @@ impl Child {
         for line in lines.by_ref() {
             let line = line?;
             if line.starts_with("listening") {
-                // What it says later is read, so that it never waits for us.
+                // Its later output is read, so that it never waits for us.
                 std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| eprintln!("{line}")));
                 return Ok(Self { process, folder, kind });
             }
@@ -96,7 +96,7 @@ impl Child {
         bail!("the planner did not start: {said}");
     }
 
-    /// A client with a ring, named as what it measures.
+    /// A client with a ring, named after its measurement.
     pub fn client(&self, part: Part) -> Result<WakeClient> {
         Ok(WakeClient::connect(&self.folder.path().join("wake.sock"), &format!("bench {part:?}"))?)
     }

@@ -46,7 +46,8 @@ impl Verdict {
             if let Some([stock, ours, _]) = part.run_us {
                 let _ = writeln!(
                     text,
-                    "  a run and its wake-up {stock:.1} us stock, {ours:.1} us anticipatory: {:+.1} % speed (the paper's: about +10 %)",
+                    "  a run and its wake-up {stock:.1} us stock, {ours:.1} us anticipatory: \
+                     {:+.1} % speed (the paper's: about +10 %)",
                     100.0 * (stock / ours - 1.0)
                 );
             }
@@ -61,7 +62,8 @@ impl Verdict {
                 }
                 let _ = writeln!(
                     text,
-                    "  the paper, its own disk and kernel: by 101 % stock, 37 % anticipatory at 1 ms (its figure 1)"
+                    "  the paper, its own disk and kernel: by 101 % stock, 37 % anticipatory at 1 \
+                     ms (its figure 1)"
                 );
             }
             for (bar, met) in &part.bars {
@@ -72,7 +74,8 @@ impl Verdict {
             let met = if high <= BYSTANDER_BAR { "met" } else { "MISSED" };
             let _ = writeln!(
                 text,
-                "bystander: {mean:.4}x, {low:.4} to {high:.4} ({} pairs of blocks); upper 95 % end <= {BYSTANDER_BAR}x: {met}",
+                "bystander: {mean:.4}x, {low:.4} to {high:.4} ({} pairs of blocks); upper 95 % end \
+                 <= {BYSTANDER_BAR}x: {met}",
                 self.pairs
             );
         }
@@ -80,7 +83,8 @@ impl Verdict {
             let met = if books.percent <= BOOKS_BAR { "met" } else { "MISSED" };
             let _ = writeln!(
                 text,
-                "accounts against cpuidle: {:.3} % of all time apart (independent: {}); <= {BOOKS_BAR} %: {met}",
+                "accounts against cpuidle: {:.3} % of all time apart (independent: {}); <= \
+                 {BOOKS_BAR} %: {met}",
                 books.percent, books.is_independent
             );
         }

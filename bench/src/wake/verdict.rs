@@ -10,16 +10,16 @@ use serde::Serialize;
 
 /// The share of the gap that has to be closed.
 const GAP_BAR: f64 = 0.85;
-/// Time awake over what is needed.
+/// Time awake over the needed time.
 const AWAKE_BAR: f64 = 1.2;
 /// Predictions within a tenth.
 const TENTH_BAR: f64 = 0.9;
-/// What a bystander's work may take.
+/// The bound on a bystander's work.
 pub(super) const BYSTANDER_BAR: f64 = 1.01;
 /// The accounts and cpuidle, in percent.
 pub(super) const BOOKS_BAR: f64 = 1.0;
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
     pub(super) parts: Vec<PartVerdict>,
@@ -41,7 +41,7 @@ pub(super) struct PartVerdict {
     /// `None`: always awake is no better than stock here.
     pub gap_closed_p50: Option<f64>,
     pub gap_closed_p99: Option<f64>,
-    /// Of the CPU that waits: time awake per event over what is needed.
+    /// Of the CPU that waits: time awake per event over the needed time.
     pub awake_over_needed: Option<f64>,
     pub predicted: Option<Predicted>,
     /// Disk reads' slowdown against always awake, by the gap before: stock and ours.
@@ -91,9 +91,8 @@ impl PartVerdict {
         let closed =
             |[stock, ours, always]: [f64; 3]| (stock > always).then(|| (stock - ours) / (stock - always));
         let (gap_closed_p50, gap_closed_p99) = (closed(p50_us), closed(p99_us));
-        // The event's own work is what the CPU did for it without us. What is needed is what a
-        // thread's timer needs, whatever was chosen: a slower alarm shall not excuse longer
-        // windows.
+        // The event's own work is the CPU's work for it without us. The needed time is that of a
+        // thread's timer, whatever was chosen: a slower alarm shall not excuse longer windows.
         let wake = calibration.exit_latency(sleeper, Alarm::Thread).map(|exit| exit.as_nanos() as f64 / 1e3);
         let awake_over_needed = wake.map(|wake| awake_us[1] / (wake + awake_us[0]));
         let predicted =
@@ -119,7 +118,7 @@ impl PartVerdict {
                 ));
             }
         }
-        // Of disks it is not asked: what the window is for is judged by the latency.
+        // Disks have no such bar: the latency judges their window.
         if let Some(predicted) = predicted.filter(|predicted| predicted.runs > 0) {
             let ours = predicted.within_tenth as f64 / predicted.predicted.max(1) as f64;
             let oracle = predicted.oracle_within_tenth as f64 / predicted.runs.max(1) as f64;
@@ -160,7 +159,7 @@ fn slowdown(part: Part, blocks: &[Block]) -> Option<[[f64; 2]; GAPS]> {
     Some(all)
 }
 
-/// The rounds' medians of what a run takes.
+/// The rounds' medians of the length of a run.
 fn run_us(part: Part, blocks: &[Block]) -> Option<[f64; 3]> {
     let of = |way: Way| {
         let of = blocks.iter().filter(|block| (block.part, block.way) == (part, way));
