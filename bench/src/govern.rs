@@ -21,7 +21,7 @@ use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
 use crate::table::{Table, print};
 use anyhow::{Context as _, Result, bail};
-use daemon::{Config, Daemon, Event, Options, Outlook, Policy, ServiceConfig, Status, Target};
+use daemon::{Config, Daemon, Event, Options, Policy, Prospect, ServiceConfig, Status, Target};
 use linux::{EnergyMeter, IdleControl, IdleOptions, Root};
 use loadgen::{Items, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, Goal, IdleLimit, Rate};
@@ -339,8 +339,8 @@ fn plan(args: &Args, server: &Contestant, rate: Option<Rate>, generator: CpuId, 
 
 /// The core that every number of cores contains.
 fn first_core(root: &Root, config: &ServiceConfig) -> Result<CpuId> {
-    let outlook = Outlook::of(root, config, linux::arbiter::ClockMeans::default())?;
-    outlook.place.seats.first().and_then(|seat| seat.first().copied()).context("the service has no CPU")
+    let prospect = Prospect::of(root, config, linux::arbiter::ClockMeans::default())?;
+    prospect.place.seats.first().and_then(|seat| seat.first().copied()).context("the service has no CPU")
 }
 
 /// No idle state but polling, until this is dropped.

@@ -2,20 +2,20 @@
 //!
 //! ```text
 //!   scheduler.rs   transfers, bursts and packing
-//!   serve.rs       what is measured, round by round
-//!   fairness.rs    what one client's large answers cost the others
+//!   serve.rs       the measurements, round by round
+//!   fairness.rs    the cost of one client's large answers to the others
 //!   govern.rs      a governed memcached beside one that is awake on all cores
-//!   govern_cost.rs what governing 128 CPUs costs
-//!   govern_effect.rs how soon a service has left a core
-//!   hurry_up/      what hurry-up costs, and how soon a request that entered has its clock
-//!   quiesce/       what the shipped example sleeps with quiescence and without, and what that costs whom
-//!   programs.rs    what programs in the kernel cost
-//!   observe.rs     what watching costs, switched on and off
+//!   govern_cost.rs the cost of governing 128 CPUs
+//!   govern_effect.rs the time until a service has left a core
+//!   hurry_up/      the cost of hurry-up, and the delay until a request that entered has its clock
+//!   quiesce/       the sleep of the shipped example with quiescence and without, and its cost
+//!   programs.rs    the cost of programs in the kernel
+//!   observe.rs     the cost of watching, switched on and off
 //!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
-//!   stage/         what the staged-burst proxy adds, what holding is worth, whether anybody is lost
-//!   uprobe.rs      what a call costs that is watched by uprobes
-//!   wake/          what waking early wins back, and what it costs
-//!   contestant.rs  a server as a child process, and what the kernel says of it
+//!   stage/         the delay of the staged-burst proxy, the worth of holding, lost requests
+//!   uprobe.rs      the cost of a call that is watched by uprobes
+//!   wake/          the gain of waking early, and its cost
+//!   contestant.rs  a server as a child process, with its figures from the kernel
 //!   product.rs     the file of `roost`, which is measured and puts the machine back
 //!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
 //! ```

@@ -6,12 +6,12 @@
 //! of this machine, for it may have none. So the delay is that of everything but the hardware, and
 //! the table says so. `lab/run hurry-up` shows the effect of the writes on a real kernel.
 //!
-//! | part | the service | what is counted |
+//! | part | the service | figure |
 //! |---|---|---|
-//! | quiet | nobody inside | times that a thread of the governor was given a CPU |
-//! | held | every thread inside, in one call | CPU time of the governor's threads, and of its programs in the kernel |
+//! | quiet | no thread inside | switches to a thread of the governor |
+//! | held | every thread inside, in one call | CPU time of the governor and its programs |
 //! | calls | every thread inside, in calls of 5 ms | the same |
-//! | enters | all CPUs busy with threads that are outside; one enters now and then | from the time that it wrote down until the write had returned |
+//! | enters | all CPUs busy outside; a thread enters now and then | from its time until the write's return |
 
 pub mod service;
 

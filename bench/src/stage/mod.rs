@@ -2,8 +2,8 @@
 //! and whether any request is lost.
 //!
 //! ```text
-//!   overhead.rs   proxy against direct, by turns: what is added to the median, CPU time per request
-//!   bursts.rs     held against not held, by turns: the goal, and how long the server is idle at a stretch
+//!   overhead.rs   proxy against direct, by turns: the added median, CPU time per request
+//!   bursts.rs     held against not held, by turns: the goal, and the server's idle stretches
 //!   kills.rs      servers are killed over and over: every request is answered once or with a clean error
 //!   service.rs    the stand-in for a search engine
 //!   child.rs      the processes

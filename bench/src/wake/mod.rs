@@ -6,9 +6,9 @@
 //! runs. No program announces disk reads: their planner foresees them from the kernel's events.
 //!
 //! ```text
-//!   planner.rs   the child, and what the kernel says of a CPU's sleep
-//!   parts.rs     what is measured: wake-ups, ping-pong, disk reads, kernels
-//!   bystander.rs what a program loses that asks for nothing
+//!   planner.rs   the child, and the kernel's counts of a CPU's sleep
+//!   parts.rs     the measured loops: wake-ups, ping-pong, disk reads, kernels
+//!   bystander.rs the loss of a program that asks for nothing
 //!   verdict.rs   gaps, times awake, bars
 //!   text.rs      the table
 //!   page.rs      the page, with the paper's figures beside ours

@@ -37,7 +37,7 @@ pub struct Config {
     pub epoch: Duration,
     /// The control socket. All users may ask for the state; root and the daemon's user change it.
     pub socket: PathBuf,
-    /// Prometheus metrics at this address; loopback unless you know who else is in the network.
+    /// Prometheus metrics at this address; loopback unless you know the other users of the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
     /// Readings and commands are recorded below this folder, for `roost replay`.

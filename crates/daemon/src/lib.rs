@@ -2,10 +2,10 @@
 //! decisions.
 //!
 //! ```text
-//!   observe::requests, scrape --+                                         +--> linux::Confiner       the service's CPUs
-//!   linux::UsageMeter           +--> Reading --> policy::governing --> Decided --> linux::arbiter (leases ask it too)
-//!   signals, set, alarms     --+        |              |                  |
-//!                                       +---- record --+                  +--> audit, status
+//!   observe::requests, scrape --+                                    +--> linux::Confiner
+//!   linux::UsageMeter ----------+--> Reading --> policy::governing --+--> linux::arbiter
+//!   signals, set, alarms -------+       |              |             +--> audit, status
+//!                                       +---- record --+
 //! ```
 //!
 //! One thread does all of it, woken once an epoch and when something happens; it runs on the CPUs
@@ -16,10 +16,10 @@
 //! - [`Governed`]: one service, its policy and its confiner.
 //! - [`Clocks`]: the requests of several services for one CPU's clock; and [`Pace`], the speed of
 //!   their work.
-//! - [`hurry_up`]: the other way to govern: clocks by who is in a service's hot function.
+//! - [`hurry_up`]: the other way to govern: clocks by the threads in a service's hot function.
 //! - [`quiesce`]: background work stands still while critical work waits.
 //! - [`wake`]: anticipatory wake-ups, a daemon of its own.
-//! - [`Daemon`]: all of them, and who asks in between.
+//! - [`Daemon`]: all of them, and the requests of clients in between.
 //! - [`Replay`]: a recorded run again, or under another policy.
 //!
 //! What always holds:
@@ -49,7 +49,8 @@ pub use control::{
     Answer, Ask, Asker, ControlError, Heard, Lease, LeaseRequest, Reply, Running, Set, ask, question, running,
 };
 pub use controllers::cores::{
-    AlarmSink, Governed, LastChange, News, OpenError, Outlook, Status, Telemetry, TelemetrySource, Window,
+    AlarmSink, EpochReport, Governed, LastChange, OpenError, Prospect, Status, Telemetry, TelemetrySource,
+    Window,
 };
 pub use controllers::{
     ControllerReport, ControllerState, ControllerStatus, Observer, Refusal, RefusalKind, Seen, Table,

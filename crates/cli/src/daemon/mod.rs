@@ -6,7 +6,7 @@
 //!   mod.rs       signals, the daemon in this process, its end
 //!   lease.rs     the same through a daemon that runs
 //!   status.rs    `roost status`, `set`, `pause`, `resume`
-//!   wakeups.rs   what wakes the CPUs that are parked
+//!   wakeups.rs   the wake-ups of parked CPUs
 //! ```
 
 mod lease;
@@ -37,10 +37,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Run the daemon that governs this machine
 ///
 /// One daemon runs all controllers: cores, idle limits and frequency of services, Hurry-up,
-/// quiescence, wake-ups ahead of events. Its configuration names what is governed; a command such
-/// as `roost govern --port 11211` adds its service for as long as it runs. Every change is
-/// journalled first and put back at the end, however that comes; after a SIGKILL `roost restore`
-/// does it.
+/// quiescence, wake-ups ahead of events. Its configuration names services and controllers. A
+/// command such as `roost govern --port 11211` adds its service for as long as it runs. Every
+/// change is journalled first and put back at the end, however that comes; after a SIGKILL
+/// `roost restore` does it.
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../help/daemon.txt"))]
 pub struct Args {

@@ -1,12 +1,12 @@
 //! `roost govern`: keeps a service that was not changed inside its goal on few cores.
 //!
 //! ```text
-//!   options.rs    what is asked for
-//!   history.rs    what its epochs were
+//!   options.rs    the arguments
+//!   history.rs    its epochs
 //!   hurry_up/     frequency by the calls of a hot function
 //!   page.rs       the page made of them
-//!   plan.rs       what would be governed, and touches nothing
-//!   view.rs       what is seen meanwhile
+//!   plan.rs       the dry run, which touches nothing
+//!   view.rs       the live view
 //! ```
 
 mod history;

@@ -4,7 +4,7 @@ use super::options::Governing;
 use crate::exit::usage;
 use crate::table::print;
 use anyhow::Result;
-use daemon::{Config, Outlook, ServiceConfig};
+use daemon::{Config, Prospect, ServiceConfig};
 use linux::arbiter::ClockMeans;
 use linux::{FrequencyActuator, Root};
 use machine::{CpuList, Kilohertz};
@@ -117,14 +117,14 @@ fn impossible(plans: &[Plan]) -> Result<ExitCode> {
 }
 
 fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
-    let found = Outlook::of(root, config, means).map_err(|error| error.to_string()).map(|outlook| Found {
-        command: outlook.service.name,
-        processes: outlook.service.processes.into_iter().collect(),
-        ports: outlook.service.ports.into_iter().collect(),
-        cores: outlook.place.seats.into_iter().map(|seat| CpuList(seat.into_iter().collect())).collect(),
+    let found = Prospect::of(root, config, means).map_err(|error| error.to_string()).map(|prospect| Found {
+        command: prospect.service.name,
+        processes: prospect.service.processes.into_iter().collect(),
+        ports: prospect.service.ports.into_iter().collect(),
+        cores: prospect.place.seats.into_iter().map(|seat| CpuList(seat.into_iter().collect())).collect(),
         min_cores: config.min_cores,
         hotplug: config.hotplug.then(|| linux::Hotplug::supported(root).map_err(|error| error.to_string())),
-        clocks: outlook
+        clocks: prospect
             .place
             .gears
             .map(|gears| gears.iter().map(|gear| gears.khz(gear)).collect())

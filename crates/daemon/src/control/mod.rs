@@ -76,7 +76,7 @@ pub enum Answer {
     Done,
     /// It is not done; the text says why.
     Refused(String),
-    /// It is not done, for who asks may only look.
+    /// It is not done, since this user may only look.
     Denied(String),
 }
 
@@ -222,7 +222,7 @@ pub(crate) struct Control {
 
 impl Control {
     /// Begins to listen. Each question goes to `hear` with the way back; a change comes only from
-    /// who may make one.
+    /// a user that may make one.
     pub fn listen(path: &Path, hear: impl Fn(Heard) -> bool + Send + 'static) -> Result<Self, ControlError> {
         let taken = |cause| ControlError::Taken { path: path.to_owned(), cause };
         let (listener, place) = socket::listen(path, 0o666).map_err(taken)?;

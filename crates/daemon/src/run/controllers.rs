@@ -6,7 +6,7 @@
 
 use super::{Answer, Asker, Daemon, Event, Set, Snapshot};
 use crate::audit::{Entry, now_unix_s};
-use crate::controllers::cores::News;
+use crate::controllers::cores::EpochReport;
 use crate::controllers::{Happened, Hosted, Machine, Owner, Refusal, RefusalKind};
 use std::sync::mpsc::Receiver;
 
@@ -124,7 +124,7 @@ impl Daemon {
             why: "asked for".to_owned(),
             by: format!("roost set ({asker})"),
         };
-        self.tell(News { entries: vec![entry], ..News::default() });
+        self.tell(EpochReport { entries: vec![entry], ..EpochReport::default() });
         Some(Answer::Done)
     }
 

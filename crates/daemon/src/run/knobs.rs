@@ -3,7 +3,7 @@
 use super::{Daemon, NAME, Slot, StartError};
 use crate::clocks::{self, Clocks};
 use crate::config::{Config, Parking, ServiceConfig};
-use crate::controllers::cores::News;
+use crate::controllers::cores::EpochReport;
 use crate::park::Park;
 use linux::{FrequencyActuator, FrequencyError, Root, Scope};
 use machine::CpuList;
@@ -50,7 +50,7 @@ impl Daemon {
 
     fn tell_of_knobs(&mut self) {
         let notices = self.arbiter.drain_notices();
-        self.tell(News { notices, ..News::default() });
+        self.tell(EpochReport { notices, ..EpochReport::default() });
     }
 
     /// Clocks are held anew, by other means or for more CPUs: CPUs that share a clock are held together or not at all. What was done
@@ -100,7 +100,7 @@ impl Daemon {
         };
         park.concern(scope);
         let notices = park.drain_notices();
-        self.tell(News { notices, ..News::default() });
+        self.tell(EpochReport { notices, ..EpochReport::default() });
         Ok(())
     }
 }

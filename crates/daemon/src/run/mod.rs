@@ -1,4 +1,4 @@
-//! All services, and who asks in between.
+//! All services, and the requests of clients in between.
 //!
 //! One thread waits for the next of: an epoch that is over, a change that has taken effect, a
 //! question, a signal. A service that is not there is looked for again, ever more rarely; one that
@@ -15,7 +15,7 @@ use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::Clocks;
 use crate::config::{Config, Part, ServiceConfig};
 use crate::control::{Answer, Ask, Asker, Control, ControlError, Heard, Reply, Running, Set, running};
-use crate::controllers::cores::{AlarmSink, Governed, News, Open, OpenError, Status};
+use crate::controllers::cores::{AlarmSink, EpochReport, Governed, Open, OpenError, Status};
 use crate::controllers::{ControllerStatus, Happened, Hosted, Observer, Owner, Refusal};
 use crate::log::Log;
 use crate::park::Park;
@@ -343,7 +343,7 @@ impl Daemon {
 
     fn turn(&mut self, look: &mut impl FnMut(&Governed)) {
         self.open_controllers();
-        let mut all = News::default();
+        let mut all = EpochReport::default();
         self.arbiter.look_after();
         all.notices.extend(self.arbiter.drain_notices());
         for at in 0..self.slots.len() {
@@ -356,10 +356,10 @@ impl Daemon {
                         *settled = None;
                         *due = now + self.config.epoch;
                     } else if settled.is_none() && *due <= now {
-                        let mut news = News::default();
+                        let mut report = EpochReport::default();
                         let holder = self.holder.as_mut();
                         let governs = catch_unwind(AssertUnwindSafe(|| {
-                            governed.epoch(now, holder, &mut news);
+                            governed.epoch(now, holder, &mut report);
                             look(governed);
                         }));
                         if governs.is_err() {
@@ -368,11 +368,11 @@ impl Daemon {
                         }
                         // Epochs that were slept through are not made up for.
                         *due = (*due + self.config.epoch).max(now + self.config.epoch / 2);
-                        if news.moved {
+                        if report.moved {
                             *settled = Some(linux::now() + SETTLING);
                         }
-                        let ended = news.ended;
-                        all.take(news);
+                        let ended = report.ended;
+                        all.take(report);
                         if ended {
                             let why = "it has ended; looking for it again".to_owned();
                             // Its second death is news as well.
@@ -404,12 +404,12 @@ impl Daemon {
     }
 
     /// Puts back a service's changes when governing it panicked, and leaves it alone.
-    fn withdraw(&mut self, at: usize, news: &mut News) {
+    fn withdraw(&mut self, at: usize, report: &mut EpochReport) {
         let why = "governing it panicked, which is a fault of Roost; its changes are put back".to_owned();
         let slot = &mut self.slots[at];
         let name = slot.config.name.clone();
         let state = std::mem::replace(&mut slot.state, State::Withdrawn { why: why.clone() });
-        news.notices.push(format!("{name}: {why}\nhint: roost resume {name}"));
+        report.notices.push(format!("{name}: {why}\nhint: roost resume {name}"));
         if let Some(park) = &self.park {
             park.leave(&name);
         }
@@ -432,8 +432,8 @@ impl Daemon {
     /// Waits, ever longer, for a service that is not there.
     fn slot_of(&mut self, found: Found, wait: Duration) -> Slot {
         match found {
-            Ok((slot, news)) => {
-                self.tell(news);
+            Ok((slot, report)) => {
+                self.tell(report);
                 slot
             }
             Err(not_there) => {
@@ -460,11 +460,11 @@ impl Daemon {
     }
 
     fn opened_now(&self, config: ServiceConfig, owner: Owner) -> Found {
-        let mut news = News::default();
+        let mut report = EpochReport::default();
         let now = linux::now();
         let only_user = self.only_user(owner);
         let open = Open { root: &self.root, daemon: &self.config, only_user, dry_run: self.dry_run };
-        match Governed::open(&open, &config, now, &mut news) {
+        match Governed::open(&open, &config, now, &mut report) {
             Ok(mut governed) => {
                 governed.choose_clocks(self.clocks.as_ref());
                 governed.keep_others_off(self.park.as_ref());
@@ -476,7 +476,7 @@ impl Daemon {
                     due: now + self.config.epoch,
                     settled: None,
                 };
-                Ok((Slot { owner, config, state }, news))
+                Ok((Slot { owner, config, state }, report))
             }
             Err(error) => Err(Box::new(NotThere { config, owner, error })),
         }
@@ -513,12 +513,12 @@ impl Daemon {
     fn alarm(&mut self, service: &str, alarm: &RequestAlarm) {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.config.name == service) else { return };
         let State::Governed { governed, settled, .. } = &mut slot.state else { return };
-        let mut news = News::default();
-        governed.alarm(linux::now(), alarm, self.holder.as_mut(), &mut news);
-        if news.moved {
+        let mut report = EpochReport::default();
+        governed.alarm(linux::now(), alarm, self.holder.as_mut(), &mut report);
+        if report.moved {
             *settled = Some(linux::now() + SETTLING);
         }
-        self.tell(news);
+        self.tell(report);
     }
 
     fn set(&mut self, service: &str, set: Set, asker: Asker) -> Answer {
@@ -554,7 +554,7 @@ impl Daemon {
             Set::Pause => (Input::Pause(true), "paused".to_owned()),
             Set::Resume => (Input::Pause(false), "resumed".to_owned()),
         };
-        let mut news = News::default();
+        let mut report = EpochReport::default();
         let old = governed.status().goal.map_or_else(|| "-".to_owned(), |goal| goal.to_string());
         let entry = Entry {
             at_unix_s: now_unix_s(),
@@ -565,15 +565,15 @@ impl Daemon {
             why: "asked for".to_owned(),
             by: format!("roost set ({asker})"),
         };
-        news.entries.push(entry);
+        report.entries.push(entry);
         if let Set::Goal(goal) = set {
             slot.config.goal = Some(goal);
         }
-        governed.tell(linux::now(), input, self.holder.as_mut(), &mut news);
-        if news.moved {
+        governed.tell(linux::now(), input, self.holder.as_mut(), &mut report);
+        if report.moved {
             *settled = Some(linux::now() + SETTLING);
         }
-        self.tell(news);
+        self.tell(report);
         Answer::Done
     }
 
@@ -620,14 +620,14 @@ impl Daemon {
         }
     }
 
-    fn tell(&mut self, news: News) {
-        for entry in &news.entries {
+    fn tell(&mut self, report: EpochReport) {
+        for entry in &report.entries {
             self.say(&entry.line());
             if let Some(trouble) = self.audit.write(entry) {
                 self.say(&trouble);
             }
         }
-        for notice in &news.notices {
+        for notice in &report.notices {
             self.say_once(notice);
         }
     }
@@ -644,7 +644,7 @@ impl Daemon {
     }
 }
 
-type Found = Result<(Slot, News), Box<NotThere>>;
+type Found = Result<(Slot, EpochReport), Box<NotThere>>;
 
 /// A service that is not there, or cannot be governed.
 struct NotThere {
@@ -674,7 +674,7 @@ impl Slot {
     }
 }
 
-impl News {
+impl EpochReport {
     fn take(&mut self, other: Self) {
         self.entries.extend(other.entries);
         self.notices.extend(other.notices);

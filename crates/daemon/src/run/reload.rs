@@ -7,7 +7,7 @@
 use super::knobs::wanted_clocks;
 use super::{Daemon, Owner, Slot, State};
 use crate::config::{Config, ServiceConfig};
-use crate::controllers::cores::News;
+use crate::controllers::cores::EpochReport;
 use crate::controllers::{Hosted, Table};
 use std::fmt::Display;
 
@@ -85,7 +85,7 @@ impl Daemon {
             });
             match same.map(|at| old.swap_remove(at)) {
                 Some(mut slot) => {
-                    let mut news = News::default();
+                    let mut report = EpochReport::default();
                     if let State::Governed { governed, .. } = &mut slot.state {
                         governed.set_epoch(self.config.epoch);
                     }
@@ -97,12 +97,12 @@ impl Daemon {
                             &config,
                             self.config.epoch,
                             self.holder.as_mut(),
-                            &mut news,
+                            &mut report,
                         );
                     }
                     slot.config = config;
                     self.slots.push(slot);
-                    self.tell(news);
+                    self.tell(report);
                 }
                 None => {
                     // Its CPUs may be held by the service of the same name that goes.

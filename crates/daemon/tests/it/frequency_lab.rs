@@ -136,8 +136,8 @@ fn each_core_s_clock_follows_what_its_work_makes_of_it() {
             }
         }
         println!("{governor}: slowest seen {slowest:?}, now {:?}", commanded());
-        // 10 % is less than the smallest step costs who only computes, and all of it costs nothing
-        // who only waits.
+        // 10 % is less than the smallest step costs a thread that only computes, and
+        // all of it costs a thread nothing that only waits.
         until([26, 26, 26, 26, 10, 10, 10, commanded()[7]]);
         assert_eq!(slowest[..7], [10; 7], "each was tried in the slowest gear");
         driven.tell(&Input::Pause(true));

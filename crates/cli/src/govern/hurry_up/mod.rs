@@ -1,7 +1,7 @@
 //! `roost govern hurry-up`: frequency by the calls of a service's hot function.
 //!
 //! ```text
-//!   options.rs    what is asked for
+//!   options.rs    the arguments
 //!   page.rs       the page of a run
 //! ```
 

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use machine::{CpuList, Duration, Kilohertz};
 use std::path::PathBuf;
 
-/// Give speed to the requests that need it: clocks by who is in the service's hot function
+/// Give speed to the requests that need it: clocks by the threads in a hot function
 ///
 /// Reads which threads are inside, from the slot file that the agent (or a native server) writes,
 /// or from probes on a native program. A core runs at its lowest clock while it is idle, at the
@@ -29,7 +29,7 @@ pub struct Args {
     /// program's stack is changed.
     #[arg(long, value_name = "BINARY:FUNCTION", conflicts_with = "slots", requires = "pid")]
     pub uprobe: Vec<FunctionName>,
-    /// The service's process, as it is seen here [default: who wrote the file]
+    /// The service's process, as it is seen here [default: the writer of the file]
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
     /// Which Hurry-up

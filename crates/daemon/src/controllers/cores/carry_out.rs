@@ -1,7 +1,7 @@
-//! Carries out a policy's commands: CPUs, idle limits and clocks. They are in force or owed, and
+//! Carries out a policy's commands: CPUs, idle limits and clocks. They are in force or pending, and
 //! repaired where another process changed them.
 
-use super::{Governed, LastChange, News};
+use super::{EpochReport, Governed, LastChange};
 use crate::audit::{Entry, now_unix_s};
 use crate::clocks::Repair;
 use linux::arbiter::IdleLimits;
@@ -11,29 +11,39 @@ use policy::governing::{Decided, FrequencyMode, Input, Why};
 use std::collections::BTreeSet;
 
 impl Governed {
-    pub(super) fn pay(&mut self, now: Instant, mut holder: Option<&mut IdleLimits>, news: &mut News) {
-        if let Some(decided) = self.owed.take() {
-            let refused = self.carry_out(&decided, holder.as_deref_mut(), news).err();
-            self.report(now, refused, holder.as_deref_mut(), news);
+    pub(super) fn retry_pending(
+        &mut self,
+        now: Instant,
+        mut holder: Option<&mut IdleLimits>,
+        report: &mut EpochReport,
+    ) {
+        if let Some(decided) = self.pending.take() {
+            let refused = self.carry_out(&decided, holder.as_deref_mut(), report).err();
+            self.report(now, refused, holder.as_deref_mut(), report);
         }
-        let owed = std::mem::take(&mut self.owed_clocks);
-        if !owed.is_empty() {
-            let again = |decided| self.carry_out(decided, None, news).err();
-            let refused = owed.values().filter_map(again).last();
-            self.report(now, refused, holder, news);
+        let pending = std::mem::take(&mut self.pending_clocks);
+        if !pending.is_empty() {
+            let again = |decided| self.carry_out(decided, None, report).err();
+            let refused = pending.values().filter_map(again).last();
+            self.report(now, refused, holder, report);
         }
     }
 
-    pub(super) fn look_for_drift(&mut self, now: Instant, holder: Option<&mut IdleLimits>, news: &mut News) {
+    pub(super) fn look_for_drift(
+        &mut self,
+        now: Instant,
+        holder: Option<&mut IdleLimits>,
+        report: &mut EpochReport,
+    ) {
         let Some(confiner) = &mut self.confiner else { return };
         let drift = match confiner.check() {
             Ok(drift) => drift,
             Err(ConfineError::Ended) => {
-                news.ended = true;
+                report.ended = true;
                 return;
             }
             Err(error) => {
-                news.notices.push(format!("{}: {error}", self.config.name));
+                report.notices.push(format!("{}: {error}", self.config.name));
                 return;
             }
         };
@@ -44,16 +54,16 @@ impl Governed {
         let what = foreign.to_string();
         if std::mem::replace(&mut self.repaired, true) {
             self.repaired = false;
-            self.tell(now, Input::Drift { what }, holder, news);
+            self.tell(now, Input::Drift { what }, holder, report);
             return;
         }
         let (old, new) = (foreign.reads.clone(), foreign.ours.clone());
         match confiner.reassert() {
             Ok(_) => {
                 let entry = self.entry("cpus", old, new, format!("set once more: {what}"));
-                news.entries.push(entry);
+                report.entries.push(entry);
             }
-            Err(error) => news.notices.push(format!("{}: {error}", self.config.name)),
+            Err(error) => report.notices.push(format!("{}: {error}", self.config.name)),
         }
     }
 
@@ -63,7 +73,7 @@ impl Governed {
         &mut self,
         now: Instant,
         holder: Option<&mut IdleLimits>,
-        news: &mut News,
+        report: &mut EpochReport,
     ) {
         let Some(clocks) = &self.clocks else { return };
         match clocks.repair(&self.config.name) {
@@ -75,21 +85,21 @@ impl Governed {
                     "ours".to_owned(),
                     format!("set once more: {what}"),
                 );
-                news.entries.push(entry);
+                report.entries.push(entry);
             }
-            Repair::Vain(what) => self.tell(now, Input::Drift { what }, holder, news),
+            Repair::Vain(what) => self.tell(now, Input::Drift { what }, holder, report),
         }
     }
 
-    /// One that is refused is owed.
+    /// One that is refused is pending.
     fn limit_clock(
         &mut self,
         cpu: CpuId,
         limit: FrequencyLimit,
         decided: &Decided,
-        news: &mut News,
+        report: &mut EpochReport,
     ) -> Result<(), String> {
-        self.owed_clocks.remove(&cpu);
+        self.pending_clocks.remove(&cpu);
         let mut by = String::new();
         let old = self.limits_of_clocks.get(&cpu).copied().unwrap_or(FrequencyLimit::None);
         if self.confiner.is_some() {
@@ -97,7 +107,7 @@ impl Governed {
             let state = clocks.limit(&self.config.name, cpu, limit);
             match state {
                 FrequencyState::Refused { reason } => {
-                    self.owed_clocks.insert(cpu, decided.clone());
+                    self.pending_clocks.insert(cpu, decided.clone());
                     return Err(reason);
                 }
                 // The actuator on this machine, where that is no clock.
@@ -108,14 +118,14 @@ impl Governed {
         self.limits_of_clocks.insert(cpu, limit);
         // The tail under another clock is another; each core's own progress changes too often to
         // begin anew for.
-        news.moved |= self.config.frequency == FrequencyMode::Pegasus;
+        report.moved |= self.config.frequency == FrequencyMode::Pegasus;
         let entry = self.entry(
             &format!("clock of {cpu}"),
             clock_told(old),
             clock_told(limit) + &by,
             decided.why.to_string(),
         );
-        news.entries.push(entry);
+        report.entries.push(entry);
         Ok(())
     }
 
@@ -123,36 +133,41 @@ impl Governed {
         &mut self,
         decided: &Decided,
         holder: Option<&mut IdleLimits>,
-        news: &mut News,
+        report: &mut EpochReport,
     ) -> Result<(), String> {
         match &decided.command {
-            Command::SetActiveCpus(cpus) => self.set_cpus(cpus, decided, news),
-            Command::LimitIdle { cpu, limit } => self.limit_idle(*cpu, *limit, &decided.why, holder, news),
-            Command::SetFrequency { cpu, limit } => self.limit_clock(*cpu, *limit, decided, news),
+            Command::SetActiveCpus(cpus) => self.set_cpus(cpus, decided, report),
+            Command::LimitIdle { cpu, limit } => self.limit_idle(*cpu, *limit, &decided.why, holder, report),
+            Command::SetFrequency { cpu, limit } => self.limit_clock(*cpu, *limit, decided, report),
             // For stores that move their own connections; this policy never says so.
             Command::MoveConnection { .. } | Command::Activate(_) | Command::Deactivate(_) => Ok(()),
         }
     }
 
-    fn set_cpus(&mut self, cpus: &CpuList, decided: &Decided, news: &mut News) -> Result<(), String> {
-        self.owed = None;
+    fn set_cpus(
+        &mut self,
+        cpus: &CpuList,
+        decided: &Decided,
+        report: &mut EpochReport,
+    ) -> Result<(), String> {
+        self.pending = None;
         let failing_open = matches!(decided.why, Why::Open(_) | Why::Paused);
         if let Some(park) = &self.park {
             park.claim(&self.config.name, &CpuList(&self.cpus.0 | &cpus.0));
         }
         if let Some(confiner) = &mut self.confiner {
             if failing_open {
-                news.notices.extend(
+                report.notices.extend(
                     confiner.release().into_iter().map(|line| format!("{}: {line}", self.config.name)),
                 );
             } else if let Err(error) = confiner.confine(cpus) {
                 if matches!(error, ConfineError::Ended) {
-                    news.ended = true;
+                    report.ended = true;
                     return Ok(());
                 }
-                self.owed = Some(decided.clone());
+                self.pending = Some(decided.clone());
                 let reason = error.to_string();
-                news.notices.push(format!("{}: cpus {cpus}: {reason}", self.config.name));
+                report.notices.push(format!("{}: cpus {cpus}: {reason}", self.config.name));
                 return Err(reason);
             }
         }
@@ -160,11 +175,11 @@ impl Governed {
             park.claim(&self.config.name, cpus);
         }
         let old = std::mem::replace(&mut self.cpus, cpus.clone());
-        news.moved |= old != *cpus;
+        report.moved |= old != *cpus;
         if old != *cpus || failing_open {
             self.last_change = Some(LastChange { epoch: self.epochs, why: decided.why.to_string() });
             let entry = self.entry("cpus", old.to_string(), cpus.to_string(), decided.why.to_string());
-            news.entries.push(entry);
+            report.entries.push(entry);
         }
         Ok(())
     }
@@ -175,7 +190,7 @@ impl Governed {
         limit: IdleLimit,
         why: &Why,
         holder: Option<&mut IdleLimits>,
-        news: &mut News,
+        report: &mut EpochReport,
     ) -> Result<(), String> {
         if self.confiner.is_some() {
             let Some(holder) = holder else { return Ok(()) };
@@ -183,20 +198,20 @@ impl Governed {
             // to yield.
             let yields = limit == IdleLimit::Deepest && self.yielded.contains(&cpu);
             let state = holder.limit(&self.config.name, cpu, if yields { IdleLimit::None } else { limit });
-            news.notices.extend(holder.drain_notices());
+            report.notices.extend(holder.drain_notices());
             if let LimitState::Refused { reason } = state {
                 return Err(reason);
             }
         }
         let old = self.limits.insert(cpu, limit).unwrap_or(IdleLimit::None);
         let entry = self.entry(&format!("idle limit of {cpu}"), told(old), told(limit), why.to_string());
-        news.entries.push(entry);
+        report.entries.push(entry);
         Ok(())
     }
 
     /// A floor is a wish for power: where another service or process needs the CPU for something it
     /// is not in force.
-    pub(super) fn yield_floors(&mut self, holder: Option<&mut IdleLimits>, news: &mut News) {
+    pub(super) fn yield_floors(&mut self, holder: Option<&mut IdleLimits>, report: &mut EpochReport) {
         let floors: BTreeSet<CpuId> = (self.limits.iter())
             .filter_map(|(&cpu, limit)| (*limit == IdleLimit::Deepest).then_some(cpu))
             .collect();
@@ -211,14 +226,14 @@ impl Governed {
                 false => (IdleLimit::None, IdleLimit::Deepest, "no other needs it any more"),
             };
             holder.limit(&self.config.name, cpu, new);
-            news.entries.push(self.entry(
+            report.entries.push(self.entry(
                 &format!("idle limit of {cpu}"),
                 told(old),
                 told(new),
                 why.to_owned(),
             ));
         }
-        news.notices.extend(holder.drain_notices());
+        report.notices.extend(holder.drain_notices());
         self.yielded = yielded;
     }
 

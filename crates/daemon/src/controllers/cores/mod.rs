@@ -1,18 +1,18 @@
 //! One service: its readings, its policy's decisions, and the actions on them.
 //!
 //! ```text
-//!        +-------------------------- an epoch ---------------------------+
-//!   -----| owed, drift | reading -> policy -> commands -> host -> audit  |--- 20 ms: earlier queues do not count ---
+//!        +------------------------------ an epoch -------------------------------+
+//!   -----| pending, drift | reading -> policy -> commands -> host -> audit |--- 20 ms settle, uncounted ---
 //! ```
 //!
-//! A command that was refused is *owed*: it is tried again each epoch, and each failure goes to the
-//! policy, which fails open when they do not end. *Drift* is repaired once. If it comes back the
-//! policy learns of it, everything of ours is taken away, and the other process's change stays.
+//! A command that was refused is *pending*: it is tried again each epoch, and each failure goes to
+//! the policy, which fails open when they do not end. *Drift* is repaired once. If it comes back
+//! the policy learns of it, everything of ours is taken away, and the other process's change stays.
 //!
 //! ```text
-//!   open.rs        finds it and takes hold of it, or says why not
-//!   carry_out.rs   what is done about what its policy says
-//!   status.rs      how it is, for those who ask
+//!   open.rs        finds it and takes hold of it, or gives the reason against it
+//!   carry_out.rs   carries out its policy's commands
+//!   status.rs      its state, for queries
 //! ```
 //!
 //! What always holds:
@@ -22,13 +22,13 @@
 
 mod carry_out;
 mod open;
-mod own_word;
+mod service_telemetry;
 mod sources;
 mod status;
 mod telemetry;
 
 pub(crate) use open::unused_name;
-pub use open::{Open, OpenError, Outlook};
+pub use open::{Open, OpenError, Prospect};
 pub use sources::TelemetrySource;
 pub use status::{LastChange, Status};
 pub use telemetry::{AlarmSink, Telemetry, Window};
@@ -72,8 +72,8 @@ pub struct Governed {
     last_usage: Vec<CpuUsage>,
     recording: Option<RotatingLog>,
     /// Commands that could not be carried out yet.
-    owed: Option<Decided>,
-    owed_clocks: BTreeMap<CpuId, Decided>,
+    pending: Option<Decided>,
+    pending_clocks: BTreeMap<CpuId, Decided>,
     /// Drift was repaired in the epoch before.
     repaired: bool,
     /// In force, as far as we know.
@@ -92,7 +92,7 @@ pub struct Governed {
 
 /// Events for the caller.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct EpochReport {
     pub entries: Vec<Entry>,
     /// Notices for the operator; each is reported once.
     pub notices: Vec<String>,
@@ -143,29 +143,29 @@ impl Governed {
         &self.config.target
     }
 
-    pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut IdleLimits>, news: &mut News) {
+    pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut IdleLimits>, report: &mut EpochReport) {
         self.epochs += 1;
-        self.pay(now, holder.as_deref_mut(), news);
-        self.look_for_drift(now, holder.as_deref_mut(), news);
-        if news.ended {
+        self.retry_pending(now, holder.as_deref_mut(), report);
+        self.look_for_drift(now, holder.as_deref_mut(), report);
+        if report.ended {
             return;
         }
-        self.look_for_other_clocks(now, holder.as_deref_mut(), news);
-        self.yield_floors(holder.as_deref_mut(), news);
+        self.look_for_other_clocks(now, holder.as_deref_mut(), report);
+        self.yield_floors(holder.as_deref_mut(), report);
         let reading = self.read(now);
         self.last = reading.service.clone();
         self.last_cpus.clone_from(&reading.cpus);
         if let (Some(goal), Some(tail)) = (self.policy.goal(), self.last.tail) {
             self.missed = if tail > goal.latency { self.missed + 1 } else { 0 };
         }
-        self.tell(now, Input::Reading(reading), holder, news);
+        self.tell(now, Input::Reading(reading), holder, report);
         self.telemetry.arm(self.policy.wants_alarm());
         let notices = self.telemetry.drain_notices();
-        news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", self.config.name)));
+        report.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", self.config.name)));
         if let Some(recording) = &mut self.recording
             && let Err(error) = recording.flush()
         {
-            news.notices.push(format!("{}: recording ends here: {error}", self.config.name));
+            report.notices.push(format!("{}: recording ends here: {error}", self.config.name));
             self.recording = None;
         }
     }
@@ -185,16 +185,17 @@ impl Governed {
         now: Instant,
         alarm: &RequestAlarm,
         holder: Option<&mut IdleLimits>,
-        news: &mut News,
+        report: &mut EpochReport,
     ) {
         if !self.telemetry.takes(alarm) || !self.policy.wants_alarm() {
             return;
         }
-        self.tell(now, Input::Alarm, holder, news);
+        self.tell(now, Input::Alarm, holder, report);
         let took = linux::now().since(alarm.at);
         let (name, arrivals) = (&self.config.name, alarm.arrivals);
         let window = linux::probes::ALARM_WINDOW;
-        news.notices
+        report
+            .notices
             .push(format!("{name}: alarm: {arrivals} requests within {window}; all cores {took} later"));
     }
 
@@ -219,23 +220,29 @@ impl Governed {
     }
 
     /// Gives the policy an event, and carries out the answer.
-    pub fn tell(&mut self, now: Instant, input: Input, mut holder: Option<&mut IdleLimits>, news: &mut News) {
+    pub fn tell(
+        &mut self,
+        now: Instant,
+        input: Input,
+        mut holder: Option<&mut IdleLimits>,
+        report: &mut EpochReport,
+    ) {
         if let Input::Goal(goal) = &input {
             self.telemetry.set_goal(Some(*goal));
             self.config.goal = Some(*goal);
         }
-        let decided = self.ask(now, &input, news);
+        let decided = self.ask(now, &input, report);
         if decided.is_empty() {
             return;
         }
-        // A newer decision on the CPUs replaces the one that is owed.
+        // A newer decision on the CPUs replaces the one that is pending.
         let mut refused = None;
         for decided in decided {
-            if let Err(reason) = self.carry_out(&decided, holder.as_deref_mut(), news) {
+            if let Err(reason) = self.carry_out(&decided, holder.as_deref_mut(), report) {
                 refused = Some(reason);
             }
         }
-        self.report(now, refused, holder, news);
+        self.report(now, refused, holder, report);
     }
 
     /// Another configuration of the same service.
@@ -245,15 +252,15 @@ impl Governed {
         config: &ServiceConfig,
         epoch: Duration,
         holder: Option<&mut IdleLimits>,
-        news: &mut News,
+        report: &mut EpochReport,
     ) {
         if self.config.idle != config.idle {
             let cpus = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
-            self.premature = premature_sleeps(&self.root, config, &cpus, news);
+            self.premature = premature_sleeps(&self.root, config, &cpus, report);
         }
         self.config = config.clone();
         self.telemetry.set_goal(config.goal);
-        self.tell(now, Input::Reload(config.params(epoch)), holder, news);
+        self.tell(now, Input::Reload(config.params(epoch)), holder, report);
     }
 
     /// True if its clocks are chosen.
@@ -306,7 +313,7 @@ impl Governed {
         Reading { service: self.telemetry.read(now), cpus, ..Reading::default() }
     }
 
-    fn ask(&mut self, now: Instant, input: &Input, news: &mut News) -> Vec<Decided> {
+    fn ask(&mut self, now: Instant, input: &Input, report: &mut EpochReport) -> Vec<Decided> {
         let output = self.policy.apply(now, input);
         if let Some(recording) = &mut self.recording {
             let written = recording.write(&step_line::<Governing>(now, input, &output));
@@ -314,7 +321,7 @@ impl Governed {
                 if recording.is_full() { recording.rotate(&state_line(&self.policy)) } else { Ok(()) }
             });
             if let Err(error) = turned {
-                news.notices.push(format!("{}: recording ends here: {error}", self.config.name));
+                report.notices.push(format!("{}: recording ends here: {error}", self.config.name));
                 self.recording = None;
             }
         }
@@ -328,14 +335,14 @@ impl Governed {
         now: Instant,
         refused: Option<String>,
         mut holder: Option<&mut IdleLimits>,
-        news: &mut News,
+        report: &mut EpochReport,
     ) {
         let input = match refused {
             None => Input::Applied,
             Some(reason) => Input::Refused { reason },
         };
-        for decided in self.ask(now, &input, news) {
-            let _ = self.carry_out(&decided, holder.as_deref_mut(), news);
+        for decided in self.ask(now, &input, report) {
+            let _ = self.carry_out(&decided, holder.as_deref_mut(), report);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Finding a service and taking hold of it; or why not.
 
-use super::{Governed, News};
+use super::{EpochReport, Governed};
 use crate::clocks::{self, Pace};
 use crate::config::{Config, ServiceConfig};
 use crate::controllers::cores::telemetry::Telemetry;
@@ -49,7 +49,7 @@ pub enum OpenError {
 }
 
 /// The CPUs that a dry run would work on.
-pub struct Outlook {
+pub struct Prospect {
     pub service: Service,
     /// The CPUs that it may use.
     pub allowed: CpuList,
@@ -57,7 +57,7 @@ pub struct Outlook {
     pub place: Place,
 }
 
-impl Outlook {
+impl Prospect {
     pub fn of(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Result<Self, OpenError> {
         let service = config.target.find(root)?;
         // Threads run on the CPUs of the machine that runs; a made-up one has CPUs of its own.
@@ -92,19 +92,19 @@ impl Governed {
         open: &Open<'_>,
         config: &ServiceConfig,
         now: Instant,
-        news: &mut News,
+        report: &mut EpochReport,
     ) -> Result<Self, OpenError> {
         let &Open { root, daemon, only_user, dry_run } = open;
         let (means, epoch) = (daemon.clock_means(), daemon.epoch);
-        let outlook = Outlook::of(root, config, means)?;
+        let prospect = Prospect::of(root, config, means)?;
         if let Some(user) = only_user
-            && let Some(process) = linux::not_own(&outlook.service.processes, user)
+            && let Some(process) = linux::not_own(&prospect.service.processes, user)
         {
             return Err(ConfineError::NotOwn { process, user }.into());
         }
-        let mut telemetry = Telemetry::open(root, &outlook.service, config, epoch, now)?;
+        let mut telemetry = Telemetry::open(root, &prospect.service, config, epoch, now)?;
         let notices = telemetry.drain_notices();
-        news.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", config.name)));
+        report.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", config.name)));
         let confiner = if dry_run {
             None
         } else {
@@ -113,15 +113,15 @@ impl Governed {
                 only_user,
                 ..ConfineOptions::new(format!("roost govern {}", config.name))
             };
-            let mut confiner = Confiner::open(root, &outlook.service, options)?;
-            news.notices.extend(
+            let mut confiner = Confiner::open(root, &prospect.service, options)?;
+            report.notices.extend(
                 confiner.drain_notices().into_iter().map(|notice| format!("{}: {notice}", config.name)),
             );
             Some(confiner)
         };
-        let policy = Governing::new(config.params(epoch), outlook.place);
+        let policy = Governing::new(config.params(epoch), prospect.place);
         if policy.idle_has_no_effect() {
-            news.notices.push(format!(
+            report.notices.push(format!(
                 "{}: idle = \"{}\" has no effect here: these CPUs have no second state that halts",
                 config.name, config.idle
             ));
@@ -132,14 +132,14 @@ impl Governed {
                 .map_err(|cause| OpenError::Record { folder: folder.display().to_string(), cause })
         });
         let recording = recording.transpose()?;
-        let premature = premature_sleeps(root, config, &outlook.allowed, news);
-        let pace = pace(config, &outlook.allowed)?;
-        let mut usage = UsageMeter::start(root, &outlook.allowed, now);
+        let premature = premature_sleeps(root, config, &prospect.allowed, report);
+        let pace = pace(config, &prospect.allowed)?;
+        let mut usage = UsageMeter::start(root, &prospect.allowed, now);
         let last_usage = usage.read(now);
         Ok(Self {
             root: root.clone(),
             config: config.clone(),
-            service: outlook.service,
+            service: prospect.service,
             cpus: policy.active(),
             policy,
             telemetry,
@@ -152,8 +152,8 @@ impl Governed {
             park: None,
             last_usage,
             recording,
-            owed: None,
-            owed_clocks: BTreeMap::new(),
+            pending: None,
+            pending_clocks: BTreeMap::new(),
             repaired: false,
             limits: BTreeMap::new(),
             yielded: BTreeSet::new(),
@@ -202,14 +202,14 @@ pub(super) fn premature_sleeps(
     root: &Root,
     config: &ServiceConfig,
     cpus: &CpuList,
-    news: &mut News,
+    report: &mut EpochReport,
 ) -> IdleMisprediction {
     if !config.idle.any(|mode| mode == IdleMode::Feedback) {
         return IdleMisprediction::start(root, &CpuList::default());
     }
     let sleeps = IdleMisprediction::start(root, cpus);
     if sleeps.is_blind() {
-        news.notices.push(format!(
+        report.notices.push(format!(
             "{}: idle = \"feedback\" has no effect here: the kernel counts no premature sleeps \
              (`above`, since 5.1)",
             config.name

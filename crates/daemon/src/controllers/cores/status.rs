@@ -1,4 +1,4 @@
-//! A service, for those who ask.
+//! The status of a service.
 
 use super::Governed;
 use linux::{ConfineActuator, Confiner, FrequencyActuator};
@@ -7,7 +7,7 @@ use policy::governing::{FrequencyMode, Mode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A service, for those who ask.
+/// The status of a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub name: String,

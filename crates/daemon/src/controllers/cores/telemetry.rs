@@ -25,7 +25,7 @@
 
 use crate::config::{ServiceConfig, Target};
 use crate::controllers::cores::OpenError;
-use crate::controllers::cores::own_word::OwnWord;
+use crate::controllers::cores::service_telemetry::ServiceTelemetry;
 use crate::controllers::cores::sources::TelemetrySource;
 use hdrhistogram::Histogram;
 use linux::Root;
@@ -43,7 +43,7 @@ pub type AlarmSink = Arc<dyn Fn(RequestAlarm) + Send + Sync>;
 
 pub struct Telemetry {
     requests: Option<Requests>,
-    own: Option<OwnWord>,
+    own: Option<ServiceTelemetry>,
     notices: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Telemetry {
                     Target::Port(port) => Some(port),
                     Target::Pid(_) | Target::Cgroup(_) | Target::Unit(_) => None,
                 };
-                let own = OwnWord::open(source, port, config.goal, epoch, now, &mut notices);
+                let own = ServiceTelemetry::open(source, port, config.goal, epoch, now, &mut notices);
                 Some(own.map_err(|reason| OpenError::Unheard { service: config.name.clone(), reason })?)
             }
         };

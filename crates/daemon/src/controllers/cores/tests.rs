@@ -8,7 +8,7 @@ use policy::governing::Mode;
 fn idle_service(
     telemetry: crate::TelemetrySource,
     port: u16,
-    news: &mut News,
+    report: &mut EpochReport,
 ) -> Option<Result<Governed, OpenError>> {
     let text = format!("name = \"test\"\nport = {port}\npolicy = \"fixed\"");
     let mut config: ServiceConfig = toml::from_str(&text).unwrap();
@@ -16,7 +16,7 @@ fn idle_service(
     let daemon = Config { epoch: Duration::from_millis(50), ..Config::default() };
     let root = Root::system();
     let open = Open { root: &root, daemon: &daemon, only_user: None, dry_run: true };
-    match Governed::open(&open, &config, linux::now(), news) {
+    match Governed::open(&open, &config, linux::now(), report) {
         Err(OpenError::Blind { reason, .. }) => {
             eprintln!("skipped: {reason}");
             None
@@ -26,10 +26,10 @@ fn idle_service(
 }
 
 /// Epochs until this holds, forty at the most.
-fn until(governed: &mut Governed, news: &mut News, holds: impl Fn(&Governed) -> bool) -> bool {
+fn until(governed: &mut Governed, report: &mut EpochReport, holds: impl Fn(&Governed) -> bool) -> bool {
     (0..40).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(50));
-        governed.epoch(linux::now(), None, news);
+        governed.epoch(linux::now(), None, report);
         holds(governed)
     })
 }
@@ -38,24 +38,24 @@ fn until(governed: &mut Governed, news: &mut News, holds: impl Fn(&Governed) -> 
 fn programs_that_are_detached_are_no_silence_and_are_loaded_again() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let mut news = News::default();
-    let Some(governed) = idle_service(crate::TelemetrySource::Requests, port, &mut news) else { return };
+    let mut report = EpochReport::default();
+    let Some(governed) = idle_service(crate::TelemetrySource::Requests, port, &mut report) else { return };
     let mut governed = governed.unwrap();
     for _ in 0..5 {
         std::thread::sleep(std::time::Duration::from_millis(50));
-        governed.epoch(linux::now(), None, &mut news);
+        governed.epoch(linux::now(), None, &mut report);
         assert_eq!(governed.last.rate, Some(machine::Rate::ZERO), "no request came, and that is seen");
     }
     governed.telemetry.sever();
     let is_open = |governed: &Governed| matches!(governed.policy.mode(), Mode::Open { .. });
-    assert!(until(&mut governed, &mut news, is_open), "{:?}", governed.last);
+    assert!(until(&mut governed, &mut report, is_open), "{:?}", governed.last);
     let Mode::Open { failure, .. } = governed.policy.mode() else { unreachable!() };
     assert_eq!(failure.to_string(), "nothing was seen of the service for 3 epochs");
     // Loaded again meanwhile: it comes back by itself.
     let is_back = |governed: &Governed| *governed.policy.mode() == Mode::Searching;
-    assert!(until(&mut governed, &mut news, is_back), "{:?}", news.notices);
+    assert!(until(&mut governed, &mut report, is_back), "{:?}", report.notices);
     assert_eq!(governed.last.rate, Some(machine::Rate::ZERO));
-    assert!(news.notices.iter().any(|notice| notice.contains("were loaded again")), "{:?}", news.notices);
+    assert!(report.notices.iter().any(|notice| notice.contains("were loaded again")), "{:?}", report.notices);
 }
 
 #[test]
@@ -79,17 +79,17 @@ fn a_server_that_no_longer_answers_is_lost_and_comes_back() {
         }
     });
     let memcached = crate::TelemetrySource::Memcached { address: None, with_requests: false };
-    let mut news = News::default();
-    let mut governed = idle_service(memcached, port, &mut news).unwrap().unwrap();
+    let mut report = EpochReport::default();
+    let mut governed = idle_service(memcached, port, &mut report).unwrap().unwrap();
     assert_eq!(governed.status().seen_by, format!("memcached:127.0.0.1:{port}"));
     let has_rate = |governed: &Governed| governed.last.rate.is_some_and(|rate| rate > machine::Rate::ZERO);
-    assert!(until(&mut governed, &mut news, has_rate), "{:?}", news.notices);
+    assert!(until(&mut governed, &mut report, has_rate), "{:?}", report.notices);
     hangs.store(true, Ordering::Relaxed);
     let is_open = |governed: &Governed| matches!(governed.policy.mode(), Mode::Open { .. });
-    assert!(until(&mut governed, &mut news, is_open), "{:?}", governed.last);
+    assert!(until(&mut governed, &mut report, is_open), "{:?}", governed.last);
     hangs.store(false, Ordering::Relaxed);
     let is_back = |governed: &Governed| *governed.policy.mode() == Mode::Searching;
-    assert!(until(&mut governed, &mut news, is_back) && has_rate(&governed), "{:?}", news.notices);
+    assert!(until(&mut governed, &mut report, is_back) && has_rate(&governed), "{:?}", report.notices);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_source_that_is_not_there_is_one_error_with_its_fix() {
         rate: "requests_total".into(),
         tail: None,
     };
-    let error = idle_service(page, port, &mut News::default()).unwrap().err().unwrap().to_string();
+    let error = idle_service(page, port, &mut EpochReport::default()).unwrap().err().unwrap().to_string();
     assert!(error.contains("no service listens there; start the service"), "{error}");
 }
 

@@ -1,4 +1,4 @@
-//! Why clocks are not chosen by who is in the hot function.
+//! Reasons why clocks are not chosen by the threads in the hot function.
 
 use linux::{ConfineError, FrequencyError};
 use machine::CpuList;

@@ -2,9 +2,11 @@
 //! service.
 //!
 //! ```text
-//!   agent's slots, scheduler's events --> Eyes --> Happened --> HurryUp --> Shift --> Clocks --> linux::FrequencyControl
-//!                     |                               |                      |
-//!        doorbell, kicks, timer: wake                 +------- recording ----+          Tally: the run in figures
+//!   agent's slots, scheduler's events --> EventTracker --> Happened --> HurryUp --> Shift --> Clocks
+//!                     |                                        |                      |
+//!        doorbell, kicks, timer: wake                          +------ recording -----+
+//!
+//!   Clocks --> linux::FrequencyControl       Tally: the run in figures
 //! ```
 //!
 //! One thread decides. It sleeps on the slot file's doorbell, and is woken by
@@ -41,10 +43,10 @@
 mod config;
 mod domains;
 mod error;
-mod eyes;
 mod open;
 mod status;
 mod tally;
+mod tracker;
 
 pub use config::{HurryUpConfig, threshold};
 pub use error::HurryError;
@@ -55,7 +57,6 @@ pub use tally::{CpuTally, Tally};
 use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::{Clocks, Repair};
 use crate::controllers::{Controller, ControllerStatus, Machine, Refusal, Seen};
-use eyes::Eyes;
 use linux::probes::Notifier;
 use linux::{FrequencyActuator, RotatingLog};
 use machine::{CpuId, Duration, FrequencyLimit, Instant};
@@ -68,12 +69,13 @@ use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tracker::EventTracker;
 
-/// A live service whose clocks are chosen by who is in its hot function.
+/// A live service whose clocks are chosen by the threads in its hot function.
 #[derive(Debug)]
 pub struct Hurry {
     process: u32,
-    eyes: Eyes,
+    tracker: EventTracker,
     policy: HurryUp,
     /// Under this name clocks are asked for.
     asker: String,
@@ -167,7 +169,7 @@ impl Hurry {
     }
 
     /// Chooses clocks until it is stopped, the service ends or `until` comes. `show` is called when
-    /// clocks or who is inside have changed, and when it goes to rest.
+    /// clocks or the threads inside have changed, and when it goes to rest.
     pub fn run(
         &mut self,
         until: Option<Instant>,
@@ -200,7 +202,7 @@ impl Hurry {
             }
             let until_then = until.map(|until| until.since(now));
             let timeout = [rest, until_then].into_iter().flatten().min();
-            match self.eyes.sleep(timeout)? {
+            match self.tracker.sleep(timeout)? {
                 Woken::Entered if linux::now() < self.looked + PACE => linux::sleep_until(self.looked + PACE),
                 // A CPU that has kicked will not do so again, whatever it does when it is looked
                 // at.
@@ -215,8 +217,8 @@ impl Hurry {
 
     /// Observes events, decides and acts. True if there is something to show.
     fn look(&mut self, now: Instant) -> Result<bool, HurryError> {
-        self.eyes.suppose_work(self.disturbed >= KICKS_MAX);
-        let happened = self.eyes.look(now)?;
+        self.tracker.suppose_work(self.disturbed >= KICKS_MAX);
+        let happened = self.tracker.look(now)?;
         self.looked = now;
         self.tally.looked(&happened);
         let is_due = self.policy.poll_timeout().is_some_and(|due| due <= now);
@@ -278,9 +280,9 @@ impl Hurry {
             self.disturbed = 0;
             return due.into_iter().chain([LOOK_EVERY]).min();
         }
-        let search = self.eyes.has_strangers().then_some(SEARCH_AGAIN);
+        let search = self.tracker.has_strangers().then_some(SEARCH_AGAIN);
         let due = due.into_iter().chain(search).min();
-        if !self.policy.follows_work() || !self.eyes.places.sees_cpus() {
+        if !self.policy.follows_work() || !self.tracker.places.sees_cpus() {
             return due;
         }
         if self.asked_kicks || self.disturbed >= KICKS_MAX {
@@ -290,7 +292,7 @@ impl Hurry {
             return due.into_iter().chain([self.ask_from.since(now)]).min();
         }
         self.asked_kicks = true;
-        self.eyes.ask_kicks();
+        self.tracker.ask_kicks();
         // No event reports a change from before the question.
         Some(Duration::ZERO)
     }
@@ -299,7 +301,7 @@ impl Hurry {
     /// again at once.
     fn stop_asking(&mut self, now: Instant) {
         if std::mem::take(&mut self.asked_kicks) {
-            self.eyes.ask_no_kicks();
+            self.tracker.ask_no_kicks();
             self.ask_from = now + FLAPPING * (1 << self.disturbed);
         }
     }
@@ -366,9 +368,9 @@ impl Hurry {
 
     /// Puts everything back, and reports it, one line per file. Dropping does the same in silence.
     pub fn release(&mut self) -> Vec<String> {
-        self.eyes.ask_no_kicks();
+        self.tracker.ask_no_kicks();
         // A file that is cut short, or whose service is gone, needs it no more.
-        let _ = self.eyes.reader.enable(Enable::On);
+        let _ = self.tracker.reader.enable(Enable::On);
         if let Some(Err(error)) = self.recording.as_mut().map(RotatingLog::flush) {
             self.notices.push(format!("the recording ends here: {error}"));
         }
@@ -446,7 +448,7 @@ impl Controller for Hurry {
 
 impl Drop for Hurry {
     fn drop(&mut self) {
-        let _ = self.eyes.reader.enable(Enable::On);
+        let _ = self.tracker.reader.enable(Enable::On);
         // After a panic nothing was released.
         if let Some(clocks) = &self.clocks {
             clocks.withdraw(&self.asker);

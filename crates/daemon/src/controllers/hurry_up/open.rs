@@ -1,7 +1,7 @@
 //! Taking hold: the slot file, its process, its CPUs and their clocks; or why not.
 
 use super::domains::{cores, domains};
-use super::eyes::Eyes;
+use super::tracker::EventTracker;
 use super::{FLAPPING, Hurry, HurryError, Stop, Tally};
 use crate::audit::Audit;
 use crate::clocks::{Clocks, gears};
@@ -53,7 +53,7 @@ pub enum SlotSource {
     /// The service itself, by a file.
     File {
         path: PathBuf,
-        /// The service, as it is seen here; `None`: who wrote the file.
+        /// The service, as it is seen here; `None`: the writer of the file.
         process: Option<u32>,
     },
     /// The kernel, by probes on functions of a program that was not changed, for as long as this
@@ -155,7 +155,7 @@ impl Hurry {
             process,
             _probes: probes,
             tally: Tally::begin(now, &cpus),
-            eyes: Eyes::new(reader, threads, places, &cpus),
+            tracker: EventTracker::new(reader, threads, places, &cpus),
             policy,
             asker,
             clocks,

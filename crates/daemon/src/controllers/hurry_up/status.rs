@@ -53,7 +53,7 @@ impl Hurry {
     pub fn status(&self, now: Instant) -> HurryStatus {
         let hot = self.policy.hot().map(|hot| HotThread {
             thread: hot.thread.0,
-            name: self.eyes.threads.command(hot.thread.0),
+            name: self.tracker.threads.command(hot.thread.0),
             cpu: hot.cpu,
             runs: hot.runs,
             for_us: now.since(hot.entered).as_micros(),

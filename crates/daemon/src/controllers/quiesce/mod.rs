@@ -2,15 +2,15 @@
 //! with the kernel's freezers as its hands.
 //!
 //! ```text
-//!   linux::probes::WaitProgram --> Eyes ---------> Quiescence --> Freeze, Thaw --> linux::freezer::Freezer
-//!     who blocks on what,      learned waits,      |                              journal, then the kernel's file
-//!     who wakes whom           learned graph       +-- min wait <-- what freezing and thawing take, as measured
+//!   linux::probes::WaitProgram --> EventTracker --> Quiescence --> Freeze, Thaw --> freezer::Freezer
+//!     waits and wake-ups           learned waits,       |            journal, then the kernel's file
+//!     of threads                   learned graph        +-- min wait <-- cost of freezing, measured
 //! ```
 //!
 //! One thread decides. It sleeps on the program's bell, and is woken when all critical threads
 //! wait, while something is frozen as soon as one goes on, by the policy's timer, and once a second
-//! to look who has come and gone. A bell that rings for waits that turn out too short is answered
-//! at most once in 2 ms (`PACE`).
+//! to look for processes that came or went. A bell that rings for waits that turn out too short is
+//! answered at most once in 2 ms (`PACE`).
 //!
 //! What always holds:
 //! - Groups are frozen through [`Freezer`] alone, so journalled first and thawed in whatever way
@@ -25,7 +25,6 @@ mod config;
 mod decider;
 mod domain;
 mod error;
-mod eyes;
 mod joules;
 mod open;
 mod status;
@@ -33,6 +32,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tracker;
 
 pub use config::QuiesceConfig;
 pub use domain::Domain;
@@ -43,7 +43,6 @@ pub use status::{BackgroundStatus, CriticalStatus, EdgeStatus, PayoffStatus, Qui
 
 use crate::controllers::{Controller, ControllerStatus, Machine, Refusal, Seen};
 use decider::Decider;
-use eyes::Eyes;
 use joules::Joules;
 use linux::Root;
 use linux::freezer::{Freezer, FreezerWay, Frozen, processes_of};
@@ -56,6 +55,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tally::{GroupTally, Tally};
+use tracker::EventTracker;
 
 /// A unit whose threads must not wait for a frozen process.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Spared {
 pub struct Quiesce {
     root: Root,
     program: WaitProgram,
-    eyes: Eyes,
+    tracker: EventTracker,
     decider: Decider,
     /// `None`: nothing is touched.
     freezer: Option<Freezer>,
@@ -201,8 +201,8 @@ impl Quiesce {
             self.forget(now);
         }
         self.decider.handle_idle(now, self.program.all_idle_time());
-        let woken = self.eyes.hear(&mut self.decider, &events);
-        let over = self.eyes.drain_unmarked(&self.decider);
+        let woken = self.tracker.hear(&mut self.decider, &events);
+        let over = self.tracker.drain_unmarked(&self.decider);
         over.into_iter().for_each(|thread| self.program.unmark(thread));
         self.decider.handle_timeout(now);
         let has_acted = self.obey(woken);
@@ -272,7 +272,7 @@ impl Quiesce {
         }
     }
 
-    /// Of a group that is frozen: who was born before its parent had taken up its stop.
+    /// Of a group that is frozen: a child born before its parent had taken up its stop.
     fn freeze_the_rest(&mut self, number: usize) {
         let background = &mut self.background[number];
         let Some(freezer) = self.freezer.as_mut().filter(|_| background.tally.since.is_some()) else {
@@ -309,15 +309,15 @@ impl Quiesce {
         }
     }
 
-    /// Events were lost: everything goes on, and who is critical is asked anew.
+    /// Events were lost: everything goes on, and the critical threads are read anew.
     fn forget(&mut self, now: Instant) {
-        self.eyes.forget_all();
+        self.tracker.forget_all();
         self.decider.handle_lost(now);
         for (number, critical) in self.critical.iter().enumerate() {
             let role = role_of_critical(number, self.trigger);
             for &process in critical.processes.iter().filter(|_| role.is_critical) {
                 let events = self.program.look(process, role);
-                self.eyes.hear(&mut self.decider, &events);
+                self.tracker.hear(&mut self.decider, &events);
             }
         }
     }
@@ -337,7 +337,7 @@ impl Quiesce {
             let role = role_of_critical(number, self.trigger);
             for process in processes.difference(&self.critical[number].processes) {
                 let events = self.program.assign(*process, role)?;
-                self.eyes.hear(&mut self.decider, &events);
+                self.tracker.hear(&mut self.decider, &events);
             }
             self.dismiss(&self.critical[number].processes, &processes);
             self.critical[number].processes = processes;
@@ -373,7 +373,7 @@ impl Quiesce {
             self.freeze_the_rest(number);
             self.spare(number, holds);
         }
-        self.eyes.expire(&self.decider);
+        self.tracker.expire(&self.decider);
         self.notices.extend(self.decider.flush());
         self.joules.read(now, self.was_on);
         let is_process = |unit: &str| unit.bytes().all(|byte| byte.is_ascii_digit());
@@ -402,7 +402,7 @@ impl Quiesce {
     /// The time of the next look without a ring. A ring that led to nothing is answered only once
     /// in a while.
     fn pace(&self, now: Instant, has_acted: bool) -> Option<Instant> {
-        if has_acted || !self.eyes.has_news() {
+        if has_acted || !self.tracker.has_events() {
             self.program.hold(Instant::ZERO);
             return None;
         }

@@ -4,7 +4,8 @@ use super::decider::Decider;
 use super::joules::Joules;
 use super::tally::{Cost, GroupTally, Tally};
 use super::{
-    Background, Critical, Domain, Eyes, Quiesce, QuiesceError, Stop, role_of_background, role_of_critical,
+    Background, Critical, Domain, EventTracker, Quiesce, QuiesceError, Stop, role_of_background,
+    role_of_critical,
 };
 use linux::Root;
 use linux::freezer::{Freezer, FreezerOptions, FreezerWay, name_of, processes_of, survey};
@@ -142,7 +143,7 @@ impl Quiesce {
             was_on: true,
             root,
             program,
-            eyes: Eyes::new(trigger),
+            tracker: EventTracker::new(trigger),
             decider: Decider::new(Quiescence::new(params, roles), options.record.as_deref())?,
             freezer,
             critical: critical

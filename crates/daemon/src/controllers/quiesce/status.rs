@@ -213,12 +213,12 @@ impl Quiesce {
             record: self.decider.record(),
             payoff: PayoffStatus::of(self.decider.verdict(), now),
             energy: self.joules.status(),
-            requests: self.eyes.requests,
+            requests: self.tracker.requests,
             looks: self.tally.looks,
             rings: self.program.rings(),
             lost: self.program.lost(),
             sites: self
-                .eyes
+                .tracker
                 .waits
                 .sites()
                 .map(|(site, expected, is_believed)| SiteStatus {
@@ -230,7 +230,7 @@ impl Quiesce {
                 })
                 .collect(),
             graph: self
-                .eyes
+                .tracker
                 .graph
                 .edges()
                 .map(|(request, from, to, by, seen)| EdgeStatus {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// State beside the policy's.
 #[derive(Debug, Default)]
-pub(super) struct Eyes {
+pub(super) struct EventTracker {
     pub(super) waits: Waits,
     pub(super) graph: Graph,
     pub(super) requests: u64,
@@ -24,7 +24,7 @@ pub(super) struct Eyes {
     /// Threads that requests may have reached.
     marked: BTreeSet<u32>,
     at_input: BTreeSet<u32>,
-    has_news: bool,
+    has_events: bool,
     /// A request has ended since the marked were last looked through.
     is_over: bool,
 }
@@ -34,14 +34,14 @@ const KNOWN_MAX: usize = 4096;
 /// The type of interactions that begin with input, which has no port.
 const INPUT_TYPE: u32 = 0;
 
-impl Eyes {
+impl EventTracker {
     pub(super) fn new(trigger: Option<Trigger>) -> Self {
         Self { trigger, ..Self::default() }
     }
 
     /// Tells the policy. When a thread last went on, if one did.
     pub(super) fn hear(&mut self, policy: &mut Decider, events: &[WaitEvent]) -> Option<Instant> {
-        self.has_news = !events.is_empty();
+        self.has_events = !events.is_empty();
         let mut woken = None;
         for event in events {
             let (at, task) = (event.at, task_of(event.task));
@@ -192,8 +192,8 @@ impl Eyes {
     }
 
     /// True if something happened at the last look.
-    pub(super) fn has_news(&self) -> bool {
-        self.has_news
+    pub(super) fn has_events(&self) -> bool {
+        self.has_events
     }
 }
 

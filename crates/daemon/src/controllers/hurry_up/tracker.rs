@@ -1,9 +1,9 @@
 //! The observed slots, threads and CPUs, as the policy's `Happened`.
 //!
 //! ```text
-//!   slots::Reader -----> who is inside, since when -------+
-//!   linux::NamespacedThreads -> which thread of ours that is ---+--> Happened, only changes since the last look
-//!   linux::ThreadPlaces -> where it is; what CPUs do ------+
+//!   slots::Reader --> threads inside, since when -----+
+//!   linux::NamespacedThreads --> their numbers here --+--> Happened: changes since the last look
+//!   linux::ThreadPlaces --> their CPUs, idle CPUs ----+
 //! ```
 //!
 //! A slot holds a thread's last write, and threads die without writing. So a slot marks a thread as
@@ -22,7 +22,7 @@ use slots::{Activity, Reader, ReaderError, Slot};
 use std::collections::BTreeMap;
 
 #[derive(Debug)]
-pub(super) struct Eyes {
+pub(super) struct EventTracker {
     pub(super) reader: Reader,
     pub(super) threads: NamespacedThreads,
     pub(super) places: ThreadPlaces,
@@ -82,7 +82,7 @@ const ASK_NAME_AGAIN: Duration = Duration::from_secs(10);
 /// younger than it is.
 const TICK: Duration = Duration::from_millis(10);
 
-impl Eyes {
+impl EventTracker {
     pub(super) fn new(
         reader: Reader,
         threads: NamespacedThreads,

@@ -25,7 +25,7 @@ use observe::scrape::{Answer, Asker, Names, Reading, Source, Tail, percentile};
 use std::collections::VecDeque;
 use std::fmt;
 
-pub struct OwnWord {
+pub struct ServiceTelemetry {
     named: String,
     names: Names,
     asker: Asker,
@@ -47,7 +47,7 @@ struct Told {
     recent: Option<Duration>,
 }
 
-impl OwnWord {
+impl ServiceTelemetry {
     /// Asks a first time. An error names the fault and the text to write.
     pub fn open(
         source: &TelemetrySource,
@@ -142,7 +142,7 @@ impl OwnWord {
     }
 }
 
-impl fmt::Display for OwnWord {
+impl fmt::Display for ServiceTelemetry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.named)
     }
