@@ -103,12 +103,15 @@ impl fmt::Debug for Make {
 /// Workers, each with its CPU.
 pub type Workers = [(WorkerId, CpuId)];
 
+/// Makes a policy that counts cores.
+pub type MakeCores = fn(&Making<'_>) -> Box<dyn CorePolicy>;
+
 /// A policy that places connections.
 #[derive(Clone, Copy)]
 pub struct Placement {
     pub place: fn(&Making<'_>, &Workers) -> Placed,
     /// The same policy for work that any core can take; `None`: it needs connections.
-    pub cores: Option<fn(&Making<'_>) -> Box<dyn CorePolicy>>,
+    pub cores: Option<MakeCores>,
     /// Where connections are placed, `cores` still says on how many workers.
     pub is_counted: bool,
 }

@@ -5,7 +5,7 @@
 //! leaves open is answered as stock Linux does on a server: all cores, the menu governor, the
 //! fastest frequency, at once.
 //!
-//! Nothing here knows a policy by its name but for the words that stand for others ([`JOINT`]) and
+//! Nothing here knows a policy by its name but for the words that stand for others (`JOINT`) and
 //! the clairvoyant, which is this crate's own.
 
 mod clairvoyant;

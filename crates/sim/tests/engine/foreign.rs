@@ -28,7 +28,7 @@ impl FrequencyPolicy for ByParity {
     }
 
     fn handle_start(&mut self, _: Instant, cpu: usize, _: &Request, _: GearIndex) -> Option<GearIndex> {
-        Some(if cpu % 2 == 0 { self.slowest } else { self.fastest })
+        Some(if cpu.is_multiple_of(2) { self.slowest } else { self.fastest })
     }
 }
 
