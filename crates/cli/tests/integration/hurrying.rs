@@ -302,7 +302,7 @@ fn a_thread_that_died_inside_and_a_service_that_is_killed_leave_no_core_fast() {
 
 #[test]
 fn clocks_go_back_on_every_signal() {
-    for name in crate::ending::SIGNALS {
+    for name in crate::ending::ending_controllers() {
         let machine = Machine::new();
         let mut service = machine.puppet();
         let mut governor = machine.governor(&["--threshold", "20ms"]);
