@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&policies)?))?;
+        crate::json::print(1, &serde_json::json!({ "policies": policies }))?;
     } else if args.word.is_some() {
         policies.iter().try_for_each(|policy| print(&details(policy)))?;
     } else {

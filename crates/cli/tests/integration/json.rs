@@ -131,6 +131,8 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     let (address, port) = (format!("127.0.0.1:{}", server.port), server.port.to_string());
 
     documents.check("doctor", &[]);
+    let policies = documents.check("policies", &["menu"]);
+    assert_eq!(policies["policies"][0]["words"][0]["word"], "menu", "{policies}");
     documents.check("restore", &["--root", folder.path().to_str().unwrap()]);
     documents.check("top", &["--server", &address]);
     let load = documents
@@ -175,7 +177,7 @@ fn each_command_that_ends_by_itself_prints_one_document() {
             documents.check("wake status", &socket);
             documents.check("wake at", &[&["--in", "1ms", "--stay", "1ms"][..], &socket].concat());
             drop(planner);
-            let _limits = IdleLimits::shared();
+            let _alone = IdleLimits::alone();
             documents.check("wake", &["--calibrate"]);
         }
         None => {
