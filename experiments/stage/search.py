@@ -9,7 +9,8 @@ Usage: search.py [--documents 60000] [--rate 100] [--rounds 4] [--for 104s] [--o
 3. `roost-bench stage --only bursts --server`: the same queries through the proxy, held and not held by turns
 4. stops Elasticsearch and removes the cgroup
 
-In --out: words.txt, service.json (its service times), stage.jsonl (every round, verdicts). Exit code: that of the bench. Needs `cargo build --release -p roost`."""
+In --out: words.txt, service.json (its service times), stage.jsonl (every round, verdicts). Exit code: that of the bench. Needs
+`cargo build --release -p roost -p roost-bench`."""
 
 import argparse
 import datetime
@@ -41,6 +42,7 @@ def main():
     parser.add_argument("--rounds", default="4")
     parser.add_argument("--for", dest="length", default="104s", help="of holding, all rounds together; not held, half of it")
     parser.add_argument("--roost", type=pathlib.Path, default=ROOT / "target/release/roost")
+    parser.add_argument("--roost-bench", type=pathlib.Path, default=ROOT / "target/release/roost-bench")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
     out = options.out or ROOT / f"runs/stage-search-{datetime.datetime.now(datetime.timezone.utc):%Y%m%d-%H%M%S}"
@@ -100,7 +102,8 @@ def measure(options, out, group):
     if times["mean"] > MEAN_MAX:
         raise SystemExit(f"more than {MEAN_MAX} ms in the mean: index fewer paragraphs with --documents")
     whose = ["--cgroup", group] if group else ["--process", (HOME / "pid").read_text().strip()]
-    command = [options.roost, "bench", "stage", "--only", "bursts", "--server", url, "--words", out / "words.txt", *whose]
+    command = [options.roost_bench, "stage", "--only", "bursts", "--server", url]
+    command += ["--words", out / "words.txt", *whose]
     command += ["--rate", options.rate, "--rounds", options.rounds, "--for", options.length, "--out", out]
     return subprocess.run(command).returncode
 

@@ -76,6 +76,7 @@ pub use cpuset::confine::{
 };
 pub use cpuset::isolation::Scope;
 pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
+pub use files::connect::connect_within;
 pub use files::rotating_log::{RotatingLog, SegmentBounds};
 pub use files::safe_folder::{SafeError, SafeFolder};
 pub use hotplug::{Hotplug, HotplugError};

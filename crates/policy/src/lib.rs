@@ -40,6 +40,7 @@ pub mod hot;
 pub mod joint;
 pub mod kind;
 pub mod log;
+pub mod log_buckets;
 pub mod peafowl;
 pub mod quiescence;
 pub mod registry;

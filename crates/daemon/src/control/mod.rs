@@ -96,7 +96,7 @@ impl fmt::Display for Running {
 
 /// The daemon that listens at `path`, by the kernel's word on the other end.
 pub fn running(path: &Path) -> Option<Running> {
-    let stream = UnixStream::connect(path).ok()?;
+    let stream = linux::connect_within(path, PATIENCE).ok()?;
     let peer = rustix::net::sockopt::socket_peercred(&stream).ok()?;
     let process = peer.pid.as_raw_nonzero().get().unsigned_abs();
     Some(Running::of(process))
@@ -192,7 +192,7 @@ pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
 }
 
 fn connect(path: &Path) -> Result<UnixStream, ControlError> {
-    UnixStream::connect(path).map_err(|cause| match cause.kind() {
+    linux::connect_within(path, PATIENCE).map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
         _ => ControlError::Nobody { path: path.to_owned(), cause },
     })

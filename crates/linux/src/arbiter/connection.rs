@@ -29,7 +29,7 @@ pub struct Connection {
 impl Connection {
     /// To the daemon at `socket`, which is root's or this user's own; else an error.
     pub fn open(socket: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(socket)?;
+        let stream = crate::connect_within(socket, std::time::Duration::ZERO)?;
         let peer = socket_peercred(&stream)?;
         if !peer.uid.is_root() && peer.uid != geteuid() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's daemon"));

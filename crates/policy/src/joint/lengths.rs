@@ -4,6 +4,7 @@
 //! that a bucket is at most 1/32 as wide as what it holds is long. Counting is a shift, two
 //! additions and one write.
 
+use crate::log_buckets::{Bucket, filled, place};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -15,20 +16,6 @@ pub(super) struct Lengths {
     halvings: u32,
 }
 
-/// A bucket that is not empty: lengths from `from_ns` up to, not including, `to_ns`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Bucket {
-    pub from_ns: f64,
-    pub to_ns: f64,
-    pub count: u32,
-}
-
-impl Bucket {
-    pub fn middle_ns(self) -> f64 {
-        (self.from_ns + self.to_ns) / 2.0
-    }
-}
-
 impl Lengths {
     pub fn new() -> Self {
         Self { counts: vec![0; BUCKETS], total: 0, halvings: 0 }
@@ -37,7 +24,7 @@ impl Lengths {
     /// Counts a length; one beyond [`LONGEST_NS`] as that.
     #[inline]
     pub fn record(&mut self, length: Duration) {
-        let bucket = &mut self.counts[place(length.as_nanos().min(LONGEST_NS))];
+        let bucket = &mut self.counts[place::<OCTAVE_BITS>(length.as_nanos().min(LONGEST_NS))];
         *bucket = bucket.saturating_add(1);
         self.total += 1;
     }
@@ -66,11 +53,7 @@ impl Lengths {
 
     /// Buckets that are not empty, from short to long.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> + '_ {
-        self.counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(place, &count)| Bucket {
-            from_ns: start_ns(place) as f64,
-            to_ns: start_ns(place + 1) as f64,
-            count,
-        })
+        filled::<OCTAVE_BITS>(&self.counts)
     }
 
     /// The length that the share `quantile` is not above, interpolated within its bucket; `None` if
@@ -91,18 +74,6 @@ impl Lengths {
     }
 }
 
-/// The bucket of a length.
-fn place(nanos: u64) -> usize {
-    let octave = (nanos >> OCTAVE_BITS).checked_ilog2().map_or(0, |log| log as usize);
-    (octave << OCTAVE_BITS) + (nanos >> octave) as usize
-}
-
-/// Where a bucket begins.
-fn start_ns(place: usize) -> u64 {
-    let octave = (place >> OCTAVE_BITS).saturating_sub(1);
-    ((place - (octave << OCTAVE_BITS)) as u64) << octave
-}
-
 /// 32 buckets to an octave: 3 %, before interpolation.
 const OCTAVE_BITS: usize = 5;
 
@@ -115,16 +86,12 @@ const BUCKETS: usize = (LONGEST_BITS - OCTAVE_BITS + 1) << OCTAVE_BITS;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log_buckets::start_ns;
     use proptest::prelude::*;
 
     #[test]
-    fn buckets_follow_one_another_without_a_gap() {
-        for bucket in 0..BUCKETS {
-            let (from, to) = (start_ns(bucket), start_ns(bucket + 1));
-            assert_eq!((place(from), place(to - 1)), (bucket, bucket));
-            assert!(to - from == 1 || (to - from) * 32 <= from, "{bucket}");
-        }
-        assert_eq!(place(LONGEST_NS), BUCKETS - 1);
+    fn the_longest_length_is_in_the_last_bucket() {
+        assert_eq!(place::<OCTAVE_BITS>(LONGEST_NS), BUCKETS - 1);
     }
 
     #[test]
@@ -132,8 +99,8 @@ mod tests {
         let mut lengths = Lengths::new();
         // One length in each of many buckets, 64 in each of as many others.
         for place in 500..700 {
-            lengths.record(Duration::from_nanos(start_ns(place)));
-            (0..64).for_each(|_| lengths.record(Duration::from_nanos(start_ns(place - 200))));
+            lengths.record(Duration::from_nanos(start_ns::<OCTAVE_BITS>(place)));
+            (0..64).for_each(|_| lengths.record(Duration::from_nanos(start_ns::<OCTAVE_BITS>(place - 200))));
         }
         lengths.halve();
         let singles: u32 = lengths.buckets().map(|bucket| bucket.count).filter(|&count| count == 1).sum();

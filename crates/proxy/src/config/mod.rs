@@ -273,6 +273,18 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_without_its_key_is_an_error_that_names_the_key() {
+        let read = |tls: &str| Config::read(&format!("{tls}\n[[server]]\nto = \"http://h:1\"\n"));
+        for (tls, missing) in
+            [("[tls]\ncertificate = \"a.pem\"", "key"), ("[tls]\nkey = \"b.pem\"", "certificate")]
+        {
+            let error = read(tls).unwrap_err().to_string();
+            assert!(error.contains(&format!("missing field `{missing}`")), "{error}");
+        }
+        read("[tls]\ncertificate = \"a.pem\"\nkey = \"b.pem\"").unwrap();
+    }
+
+    #[test]
     fn bursts_of_several_servers_are_kept_apart() {
         let servers = (1..=4).map(|port| Server::at(&format!("http://h:{port}"))).collect();
         let period = Some(Period(Duration::from_millis(200)));

@@ -1,14 +1,16 @@
 //! A Unix socket in a folder.
 
 use super::{SafeError, SafeFolder, failed, open_at, own_user};
+use crate::files::connect::connect_within;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
 use std::io::{self};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::time::Duration;
 
 impl SafeFolder {
     /// Listens at a Unix socket of that name, with the permissions `mode`. A dead listener's socket
@@ -30,7 +32,8 @@ impl SafeFolder {
                     "something that is no socket has that name: name another, or remove it",
                 )));
             }
-            if UnixStream::connect(self.by_descriptor(name)).is_ok() {
+            let reached = connect_within(&self.by_descriptor(name), Duration::ZERO);
+            if reached.is_ok() || reached.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
                 return Err(failed_io(io::ErrorKind::AddrInUse.into()));
             }
             self.remove(name)?;
