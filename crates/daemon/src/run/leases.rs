@@ -228,7 +228,7 @@ fn limit_to_own(root: &Root, part: &mut Part, user: u32) -> Result<(), Refusal> 
         )))
     };
     if !part.tables().is_empty() {
-        return refused("freezing work, choosing frequencies and waking CPUs");
+        return refused("freezing work, choosing a frequency or waking CPUs");
     }
     for service in &mut part.services {
         if !matches!(service.target, Target::Port(_) | Target::Pid(_)) {
