@@ -153,12 +153,12 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_is_where_some_service_is_or_none_could_be() {
+    fn all_tasks_else_is_where_some_service_is_or_none_could_be() {
         let (folder, root) = machine();
         let read = |path: &str| fs::read_to_string(folder.path().join(path)).unwrap().trim().to_owned();
         let (queues, rest) = ("sys/devices/virtual/workqueue/cpumask", "sys/fs/cgroup/rest/cpuset.cpus");
         let park = Park::open(&Arbiter::new(&root, "a test").active).unwrap();
-        park.concern(Scope { everybody: true, interrupts: false });
+        park.concern(Scope { all_tasks: true, interrupts: false });
         let own = Some("sys/fs/cgroup/shop/cpuset.cpus".to_owned());
         let claim = |could: &str, active: &str, place: Option<String>| Claim {
             active: active.parse().unwrap(),
@@ -177,7 +177,7 @@ mod tests {
         // The set of processes may change while it is in force.
         park.concern(Scope::default());
         assert_eq!((read(queues), read(rest)), ("ff".into(), String::new()));
-        park.concern(Scope { everybody: true, interrupts: false });
+        park.concern(Scope { all_tasks: true, interrupts: false });
         assert_eq!((read(queues), read(rest)), ("5f".into(), "0-4,6".into()));
         park.leave("shop");
         assert_eq!(read(rest), "0-6");

@@ -1,4 +1,4 @@
-//! What the daemon holds for all its services: idle limits, clocks, and the register of CPUs that are needed.
+//! The knobs that the daemon holds for all its services: idle limits, clocks, and the active CPUs.
 
 use super::{Daemon, NAME, Slot, StartError};
 use crate::clocks::{self, Clocks};
@@ -10,14 +10,14 @@ use machine::CpuList;
 use policy::governing::{FrequencyMode, IdleMode};
 
 impl Daemon {
-    /// Those that are online, or would be without us.
+    /// The CPUs that are online, or would be if this process had taken none offline.
     pub(super) fn cpus_there(&self) -> CpuList {
         let online = linux::online_cpus(&self.root).unwrap_or_default();
         let offline = self.park.as_ref().map(Park::offline).unwrap_or_default();
         CpuList(&online.0 | &offline.0)
     }
 
-    /// Takes the CPUs whose idle states some service wants limited.
+    /// Takes the CPUs whose idle states a service wants limited.
     pub(super) fn hold(&mut self) -> Result<(), StartError> {
         let wants = |service: &&ServiceConfig| service.idle.any(|mode| mode != IdleMode::Stock);
         if self.dry_run || !self.config.services.iter().any(|service| wants(&service)) {
@@ -35,7 +35,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes the clocks that some service wants chosen. What they need and this machine lacks is told before anything is held.
+    /// Takes the clocks that a service wants set. A service that needs more than this machine has
+    /// is an error before anything is held.
     pub(super) fn hold_clocks(&mut self) -> Result<(), StartError> {
         let cpus = wanted_clocks(&self.root, &self.config, &self.cpus_there())?;
         if self.dry_run || cpus.0.is_empty() || self.clocks.is_some() {
@@ -53,9 +54,10 @@ impl Daemon {
         self.tell(EpochReport { notices, ..EpochReport::default() });
     }
 
-    /// Clocks are held anew, by other means or for more CPUs: CPUs that share a clock are held together or not at all. What was done
-    /// is put back, and the services whose clocks are chosen are opened anew, since other means have other gears. Where the new
-    /// means are not to be had after all, it is the old ones again.
+    /// Holds the clocks again, through another interface or for more CPUs: CPUs that share a clock
+    /// are held together or not at all. The changes in force are put back. The services with such
+    /// clocks are opened again, because another interface has other gears. If the new interface
+    /// cannot be had after all, the old one is used again.
     pub(super) fn hold_clocks_anew(&mut self, before: &Config) {
         let (chosen, others) = std::mem::take(&mut self.slots)
             .into_iter()
@@ -76,13 +78,13 @@ impl Daemon {
         }
     }
 
-    /// Keeps the register of CPUs that are needed, and says whom the parked ones concern.
+    /// Opens the claims on active CPUs, and sets the groups that leave parked ones.
     pub(super) fn hold_park(&mut self) -> Result<(), StartError> {
         if self.config.services.iter().any(|service| service.hotplug) {
             linux::Hotplug::supported(&self.root)?;
         }
         let scope =
-            Scope { everybody: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
+            Scope { all_tasks: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
         if self.dry_run || self.config.services.is_empty() {
             return Ok(());
         }
@@ -90,8 +92,8 @@ impl Daemon {
             Some(park) => park,
             None => match Park::open(&self.arbiter.active) {
                 Ok(park) => self.park.insert(park),
-                // It governs without, where no other was to be told anything.
-                Err(error) if scope.is_nobody() => {
+                // The daemon governs without claims if no other task was to leave a CPU.
+                Err(error) if scope.is_empty() => {
                     self.say_once(&format!("other processes do not know which CPUs are needed: {error}"));
                     return Ok(());
                 }
@@ -105,7 +107,8 @@ impl Daemon {
     }
 }
 
-/// The CPUs whose clocks are to be chosen, of those that are `there`; an error if some service cannot have that here.
+/// The CPUs whose clocks are to be set, of those in `there`; an error if a service cannot have that
+/// here.
 pub(super) fn wanted_clocks(root: &Root, config: &Config, there: &CpuList) -> Result<CpuList, StartError> {
     let means = config.clock_means();
     let mut all = CpuList::default();

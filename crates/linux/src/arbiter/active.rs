@@ -1,15 +1,18 @@
-//! Which CPUs are needed on this machine, by whom, and what follows for all other tasks.
+//! Which CPUs are needed on this machine, which asker needs them, and the consequences for other
+//! tasks.
 //!
-//! Each service on CPUs of its choice says which it has *active*, and if others shall leave the CPUs that it has left, which those
-//! could be ([`Claim`]). This is where a means belongs that acts on a CPU for the whole machine, as telling the surroundings and
-//! taking CPUs offline do: [`Register::tell`] runs whenever a claim changes, and before it is answered.
+//! Each service that chooses its CPUs says which ones it has *active*. If other tasks shall leave
+//! the CPUs that it has left, it also says which CPUs it could use ([`Claim`]). An action on a CPU
+//! for the whole machine, such as moving other tasks away or taking the CPU offline, belongs here:
+//! [`Register::tell`] runs whenever a claim changes, before the claim is answered.
 //!
 //! Properties:
-//! - A CPU that any claim has active is parked for no task, and a claim is in force when [`ActiveCpus::claim`] returns: a service
-//!   that claims a CPU before it goes there, and gives it up after it has left, never is where its surroundings may not be, and
-//!   the CPU is online.
-//! - Where other processes asked the last arbiter, or limit CPUs alone, nothing is parked for [`GRACE`]: their claims have to come
-//!   first.
+//! - A CPU that any claim has active is parked for no task. A claim is in force when
+//!   [`ActiveCpus::claim`] returns. So a service that claims a CPU before it moves there, and
+//!   withdraws the claim after it has left, never runs on a CPU that its surroundings may not use,
+//!   and that CPU is online.
+//! - If other processes asked the last arbiter, or limit CPUs alone, nothing is parked for
+//!   [`GRACE`]: their claims have to come first.
 
 use super::laws::{Claim, going, needed, open_to};
 use super::seat::Seat;
@@ -22,18 +25,18 @@ use machine::{CpuList, Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The CPUs that are needed. A handle: clones share.
+/// The CPUs that are needed. Clones of this handle share one state.
 #[derive(Clone, Debug)]
 pub struct ActiveCpus(Arc<Mutex<Register>>);
 
 /// CPUs that must be awake, online and not shut off from any task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needed {
-    /// By any claim: the union of all active sets.
+    /// CPUs that any claim has active.
     pub by_all: CpuList,
-    /// By others than the asker.
+    /// CPUs that claims of other askers have active.
     pub by_others: CpuList,
-    /// Not needed, and offline by us: without us they were there.
+    /// CPUs that nothing needs and that this process took offline.
     pub offline: CpuList,
 }
 
@@ -52,17 +55,17 @@ impl ActiveCpus {
         })))
     }
 
-    /// Takes the seat, and puts back what a holder left that was killed.
+    /// Takes the seat, and puts back the changes of a holder that was killed.
     pub fn hold(&self) -> Result<(), LockError> {
         self.register().hold()
     }
 
-    /// `asker` claims this instead of what it claimed before, in force on return; or why it is not.
+    /// Replaces the claim of `asker`. The claim is in force on return; an error says why it is not.
     pub fn claim(&self, asker: impl Into<Asker>, claim: &Claim) -> Result<(), String> {
         self.register().claim(asker.into(), claim)
     }
 
-    /// `asker` needs nothing any more.
+    /// Removes the claim of `asker`.
     pub fn withdraw(&self, asker: impl Into<Asker>) {
         let mut register = self.register();
         if register.claims.remove(&asker.into()).is_some()
@@ -72,29 +75,29 @@ impl ActiveCpus {
         }
     }
 
-    /// The CPUs that are needed.
     pub fn needed(&self, asker: impl Into<Asker>) -> Needed {
         self.register().needed(&asker.into())
     }
 
-    /// Parks what there is to park, once the others have had their time.
+    /// Parks CPUs once the grace period is over.
     pub fn look_after(&self) {
         self.register().look_after();
     }
 
-    /// What is needed, and by which part or process.
+    /// The claims, each with the part or process that made it.
     pub fn asked(&self) -> Vec<Asked> {
         let register = self.register();
-        let open = register.open_to_everybody();
+        let open = register.open_to_all();
         register.claims.iter().flat_map(|(asker, (claim, since))| told(asker, claim, *since, &open)).collect()
     }
 
-    /// What there is to say since the last call.
+    /// Takes the notices since the last call.
     pub fn drain_notices(&self) -> Vec<String> {
         self.register().drain_notices()
     }
 
-    /// Parts of this process need nothing any more, one line per thing that was put back; what leases claim stays.
+    /// Removes the claims of parts of this process; claims of leases stay. Returns one line for
+    /// each thing that was put back.
     pub fn release(&self) -> Vec<String> {
         let mut register = self.register();
         register.claims.retain(|asker, _| asker.lease != 0);
@@ -109,22 +112,20 @@ impl ActiveCpus {
     }
 }
 
-/// All claims, and what follows from them.
 #[derive(Debug)]
 struct Register {
     seat: Seat,
-    /// The seat is taken.
     is_open: bool,
     claims: BTreeMap<Asker, (Claim, u64)>,
-    /// Nothing is parked before then.
+    /// Nothing is parked before this time.
     quiet_until: Option<Instant>,
-    /// There from the first time that others are to be told.
+    /// Opened when other tasks are moved for the first time.
     around: Option<CpuIsolation>,
-    /// What they were told last.
+    /// The placement of other tasks that is in force.
     told: Placement,
-    /// While a claim wants CPUs offline.
+    /// Open while a claim wants CPUs offline.
     hotplug: Option<Hotplug>,
-    /// What was put back since it was asked.
+    /// Lines for [`ActiveCpus::release`].
     put_back: Vec<String>,
     notices: Vec<String>,
 }
@@ -149,13 +150,14 @@ impl Register {
         if self.claims.get(&asker).is_some_and(|(before, _)| before == claim) {
             return Ok(());
         }
-        let concerns_others = !claim.scope.is_nobody() || !claim.offline.0.is_empty();
+        let concerns_others = !claim.scope.is_empty() || !claim.offline.0.is_empty();
         if *claim == Claim::default() {
             self.claims.remove(&asker);
         } else {
             self.claims.insert(asker, (claim.clone(), now_unix_s()));
         }
-        // It stands in any case; an asker that wants others to be told must know if they are not.
+        // The claim stands in any case. An asker that wants other tasks to leave must know if they
+        // did not.
         self.tell().or_else(|reason| if concerns_others { Err(reason) } else { Ok(()) })
     }
 
@@ -168,7 +170,7 @@ impl Register {
         }
     }
 
-    /// Parks what there is to park, once the others have had their time.
+    /// Parks CPUs once the grace period is over.
     fn look_after(&mut self) {
         if self.quiet_until.is_some_and(|until| until <= crate::now()) {
             self.quiet_until = None;
@@ -182,25 +184,26 @@ impl Register {
         self.hotplug.as_ref().map(Hotplug::taken).unwrap_or_default()
     }
 
-    /// Those that are online, or would be without us.
+    /// The CPUs that are online, or would be if this process had taken none offline.
     fn there(&self) -> CpuList {
         CpuList(&crate::online_cpus(self.seat.root()).unwrap_or_default().0 | &self.taken().0)
     }
 
-    fn open_to_everybody(&self) -> CpuList {
-        open_to(&self.there(), self.claims.values().map(|(claim, _)| claim), |scope| !scope.is_nobody())
+    fn open_to_all(&self) -> CpuList {
+        open_to(&self.there(), self.claims.values().map(|(claim, _)| claim), |scope| !scope.is_empty())
     }
 
-    /// Does what follows from all claims: CPUs come back before others are sent there, and go after all have left.
+    /// Carries out the consequences of all claims. CPUs come back online before other tasks are
+    /// sent there, and go offline after all tasks have left.
     fn tell(&mut self) -> Result<(), String> {
         let there = self.there();
         let claims = || self.claims.values().map(|(claim, _)| claim);
         let is_quiet = self.quiet_until.is_some();
         let going = if is_quiet { CpuList::default() } else { going(&there, claims()) };
-        // Where all are open, all go back to where they were.
+        // If all CPUs are open, other tasks go back to their earlier place.
         let narrower = |cpus: CpuList| (cpus != there && !is_quiet).then_some(cpus);
         let now = Placement {
-            everybody: narrower(open_to(&there, claims(), |scope| scope.everybody)),
+            all_tasks: narrower(open_to(&there, claims(), |scope| scope.all_tasks)),
             interrupts: narrower(open_to(&there, claims(), |scope| scope.interrupts)),
             own: claims().flat_map(|claim| claim.places.iter().cloned()).collect(),
         };
@@ -228,7 +231,7 @@ impl Register {
         Ok(())
     }
 
-    /// Tells them where to be, where that has changed.
+    /// Moves other tasks if their placement has changed.
     fn tell_others(&mut self, now: Placement) -> Result<(), String> {
         if now == self.told || (now.is_nowhere() && self.told.is_nowhere()) {
             return Ok(());
@@ -258,7 +261,8 @@ impl Register {
 
 impl Drop for Register {
     fn drop(&mut self) {
-        // Both before the seat: no other may tell them something while ours is in force. CPUs come back first.
+        // Both end before the seat does, so that no other arbiter moves tasks while these changes
+        // are in force. CPUs come back online first.
         self.hotplug = None;
         self.around = None;
         if self.is_open && self.claims.keys().all(|asker| asker.lease == 0) {
@@ -267,7 +271,7 @@ impl Drop for Register {
     }
 }
 
-/// A claim, as `status` tells it: what is active, and what is left of what could be.
+/// A claim as `status` shows it: the active CPUs, and the CPUs that it could use and has left.
 fn told(asker: &Asker, claim: &Claim, since_unix_s: u64, open: &CpuList) -> Vec<Asked> {
     let asked = |cpus: BTreeSet<_>, wish, together| Asked {
         cpus: CpuList(cpus),
@@ -278,7 +282,7 @@ fn told(asker: &Asker, claim: &Claim, since_unix_s: u64, open: &CpuList) -> Vec<
         together: Some(together),
     };
     let mut parts = vec![(claim.active.0.clone(), Wish::Active, Wish::Active)];
-    if !claim.scope.is_nobody() {
+    if !claim.scope.is_empty() {
         let left = &claim.could.0 - &claim.active.0;
         parts.push((&left - &open.0, Wish::Parked, Wish::Parked));
         parts.push((&left & &open.0, Wish::Parked, Wish::Active));
@@ -287,5 +291,5 @@ fn told(asker: &Asker, claim: &Claim, since_unix_s: u64, open: &CpuList) -> Vec<
     there.map(|(cpus, wish, together)| asked(cpus, wish, together)).collect()
 }
 
-/// An epoch of most daemons, and two of its looks: a living process has claimed by then what it needs.
+/// One epoch of most daemons and two of its looks: a living process has made its claim by then.
 const GRACE: Duration = Duration::from_secs(3);

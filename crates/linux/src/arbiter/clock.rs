@@ -1,8 +1,9 @@
-//! How fast each CPU may run, as several ask for it.
+//! The frequency limit of each CPU, combined from several requests.
 //!
-//! A service that does not care for a CPU's clock has no say in it; one that cares and asks for nothing just now wants all of it.
-//! So a cap is in force on a CPU while all that have a say there have one, and it is the fastest of them. By which of the
-//! kernel's means is the arbiter's choice: what is asked for is a clock, whatever the means makes of it.
+//! A service that is indifferent to a CPU's clock has no say in it. A service that cares and asks
+//! for nothing at the moment wants the full clock. So a cap is in force on a CPU while every asker
+//! with a say there has a cap, and the cap in force is the fastest of them. The arbiter chooses the
+//! kernel interface; an asker names a clock.
 
 use super::Wish;
 use super::laws::fastest;
@@ -14,25 +15,24 @@ use crate::lock::LockError;
 use crate::root::Root;
 use machine::{CpuId, CpuList, FrequencyLimit};
 
-/// Clocks, shared.
 pub type ClockLimits = Shared<FrequencyControl>;
 
-/// By what speed is set.
+/// The interface that sets the clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockMeans {
-    /// `None`: the clock, in the way that its governor takes.
+    /// `None`: the interface that suits the current governor.
     pub actuator: Option<FrequencyActuator>,
-    /// A model-specific register may be written, which taints the kernel until it is booted again.
+    /// Allows writes of model-specific registers, which taint the kernel until it is booted again.
     pub allow_msr: bool,
 }
 
 impl ClockLimits {
-    /// Another program's changes of the clocks that are held.
+    /// Changes that another program made to the clocks held here.
     pub fn drift(&self) -> Vec<FrequencyDrift> {
         self.held().knobs().flat_map(FrequencyControl::drift).collect()
     }
 
-    /// Sets once more what is asked for.
+    /// Writes the limits in force again.
     pub fn reassert(&self) -> Vec<FrequencyState> {
         self.held().knobs().flat_map(FrequencyControl::reassert).collect()
     }
@@ -51,7 +51,7 @@ impl Knob for FrequencyControl {
         let options = FrequencyOptions {
             actuator: means.actuator,
             allow_msr: means.allow_msr,
-            // Who names the speed wants the governor that takes one.
+            // An asker that names this actuator wants the governor that takes a speed.
             may_replace_governor: means.actuator == Some(FrequencyActuator::SetSpeed),
             ..FrequencyOptions::new(name)
         };

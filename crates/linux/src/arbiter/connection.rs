@@ -1,7 +1,7 @@
-//! A process that asks the daemon for idle limits: its end of the connection.
+//! The asking process's end of a connection to the daemon.
 //!
-//! Nothing here waits: a line is sent when the last one was answered, and an answer is heard when it is there, so that a daemon
-//! that hangs delays no asker.
+//! No call here waits. A line is sent once the last one was answered, and an answer is read when it
+//! is there, so a daemon that hangs delays no asker.
 
 use super::request::{Combined, Request, line, told};
 use rustix::fs::inotify;
@@ -14,20 +14,21 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-/// A connection to a daemon. What was asked over it is withdrawn when it closes, however this process ends.
+/// A connection to a daemon. The daemon withdraws its requests when it closes, however this process
+/// ends.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     daemon: u32,
-    /// The last line is not answered yet.
+    /// The last line has no answer yet.
     is_waiting: bool,
-    /// To be asked then.
+    /// The request to send after that answer.
     next: Option<Request>,
     came: Vec<u8>,
 }
 
 impl Connection {
-    /// To the daemon at `socket`, which is root's or this user's own; else an error.
+    /// Connects to the daemon at `socket`. A daemon of another user, except root, is an error.
     pub fn open(socket: &Path) -> io::Result<Self> {
         let stream = crate::connect_within(socket, std::time::Duration::ZERO)?;
         let peer = socket_peercred(&stream)?;
@@ -38,25 +39,24 @@ impl Connection {
         Ok(Self { stream, daemon, is_waiting: false, next: None, came: Vec::new() })
     }
 
-    /// The daemon's process.
     pub fn daemon(&self) -> u32 {
         self.daemon
     }
 
-    /// Asks for all of this instead of what was asked before. An error: the daemon has ended.
+    /// Replaces the last request. An error means that the daemon has ended.
     pub fn ask(&mut self, request: Request) -> io::Result<()> {
         self.next = Some(request);
         self.send_next()
     }
 
-    /// What became of the last request, once it is known; an error text where the daemon does not hear this process. An error:
-    /// the daemon has ended.
+    /// The result of the last request once it is known; an error text if the daemon refuses to hear
+    /// this process. An error means that the daemon has ended.
     pub fn hear(&mut self) -> io::Result<Option<Result<Combined, String>>> {
         let mut has_ended = false;
         while !has_ended {
             let mut bytes = [0; 4096];
             match recv(&self.stream, &mut bytes, RecvFlags::DONTWAIT) {
-                // A refusal may stand before the end.
+                // A refusal may come before the end of the stream.
                 Ok((0, _)) => has_ended = true,
                 Ok((length, _)) => self.came.extend_from_slice(&bytes[..length]),
                 Err(Errno::INTR) => continue,
@@ -79,7 +79,7 @@ impl Connection {
         Ok(Some(answer))
     }
 
-    /// Readable when there is something to hear, the daemon's end included.
+    /// Readable when an answer has come or the daemon has ended.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -87,7 +87,8 @@ impl Connection {
     fn send_next(&mut self) -> io::Result<()> {
         let Some(request) = self.next.take_if(|_| !self.is_waiting) else { return Ok(()) };
         let line = line(&request);
-        // One line at a time is less than a socket keeps: it is taken whole, or the daemon has ended.
+        // A socket's buffer holds more than one line, so the line is taken whole, or the daemon has
+        // ended.
         if send(&self.stream, &line, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)? < line.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -96,12 +97,12 @@ impl Connection {
     }
 }
 
-/// Rings when a daemon may have begun to listen.
+/// Becomes readable when a daemon may have begun to listen.
 #[derive(Debug)]
 pub struct Doorway(OwnedFd);
 
 impl Doorway {
-    /// Of the folder in which the daemon's socket is made.
+    /// Watches the folder of the daemon's socket.
     pub fn beside(socket: &Path) -> io::Result<Self> {
         let folder = socket.parent().ok_or(io::ErrorKind::InvalidInput)?;
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
@@ -109,12 +110,11 @@ impl Doorway {
         Ok(Self(watch))
     }
 
-    /// Readable when it rings.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// It has been heard. True if it rang.
+    /// Clears the notification. True if there was one.
     pub fn silence(&self) -> bool {
         let (mut events, mut rang) = ([0; 4096], false);
         while rustix::io::read(&self.0, &mut events).is_ok_and(|length| length > 0) {
@@ -124,7 +124,7 @@ impl Doorway {
     }
 }
 
-/// A reason for each of some thousand CPUs.
+/// Room for a reason for each of some thousand CPUs.
 const ANSWER_MAX: usize = 1 << 20;
 
 #[cfg(test)]

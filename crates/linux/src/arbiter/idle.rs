@@ -1,4 +1,4 @@
-//! How deeply each CPU may sleep, as several ask for it.
+//! The idle limit of each CPU, combined from several requests.
 
 use super::Wish;
 use super::laws::strictest;
@@ -9,7 +9,6 @@ use crate::lock::LockError;
 use crate::root::Root;
 use machine::{CpuId, CpuList, CstateTable, IdleLimit};
 
-/// Idle limits, shared.
 pub type IdleLimits = Shared<IdleControl>;
 
 impl IdleLimits {

@@ -1,13 +1,13 @@
 //! How requests combine.
 //!
-//! | knob | together | because |
-//! |---|---|---|
-//! | idle limit of a CPU | the least latency; the deepest sleep only where nobody bounds it | who bounds it pays for each wake-up; a deep sleep is a wish for power |
-//! | clock of a CPU | the fastest; free where one wants all | who asks for less can live with more, and not the other way round |
-//! | active CPUs | the union | a CPU that one has left is still another's |
+//! - *The idle limit of a CPU* is the least latency, and the deepest sleep only where no request
+//!   bounds the latency: a bound pays for each wake-up, and a deep sleep is a wish for power.
+//! - *The clock of a CPU* is the fastest, and free where one request wants all: a request for less
+//!   can live with more, and not the other way round.
+//! - *Active CPUs* are the union: a CPU that one service has left may still be another's.
 //!
-//! What always holds, and is tried with any requests in any order: the order in which they came changes nothing, and what is
-//! withdrawn leaves the combination of the rest, as if it had never been.
+//! Property tests show two facts. The order of requests changes nothing. After a withdrawal the
+//! combination is the one of the other requests, as if the withdrawn one had never been made.
 
 use super::request::list;
 use crate::cpuset::isolation::Scope;
@@ -15,7 +15,8 @@ use machine::{CpuId, CpuList, Duration, FrequencyLimit, IdleLimit};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What serves everybody: the least latency that anybody asks for, and where nobody does, the deepest sleep.
+/// The least latency that any request asks for. Without one, the deepest sleep that any request
+/// asks for.
 pub(super) fn strictest(asked: impl Iterator<Item = IdleLimit>) -> Option<IdleLimit> {
     asked.min_by_key(|limit| match limit {
         IdleLimit::ExitLatency(latency) => (0, *latency),
@@ -24,7 +25,8 @@ pub(super) fn strictest(asked: impl Iterator<Item = IdleLimit>) -> Option<IdleLi
     })
 }
 
-/// The fastest of all; free where one wants all that there is. Of a cap and a speed that are equal, the speed.
+/// The fastest limit; no limit if any request asks for the full clock. Of a cap and a speed that
+/// are equal, the speed.
 pub(super) fn fastest(asked: impl Iterator<Item = FrequencyLimit>) -> Option<FrequencyLimit> {
     asked.max_by_key(|limit| match *limit {
         FrequencyLimit::None => (u64::MAX, false),
@@ -33,32 +35,35 @@ pub(super) fn fastest(asked: impl Iterator<Item = FrequencyLimit>) -> Option<Fre
     })
 }
 
-/// Which CPUs somebody needs, and which it has left.
+/// The CPUs that an asker needs, and the CPUs that it has left.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claim {
-    /// These must be awake and nobody's to shut off: it runs there now, or is about to.
+    /// CPUs that must be awake and open to all tasks: the asker runs there now, or is about to.
     #[serde(with = "list")]
     pub active: CpuList,
-    /// It could run on these; those that nobody has active are parked for whom `scope` names. Without a scope it says nothing.
+    /// CPUs that the asker could run on. Those that no claim has active are parked for the groups
+    /// in `scope`. An empty scope parks nothing.
     #[serde(with = "list")]
     pub could: CpuList,
-    /// Who shall leave the CPUs that it has left.
+    /// The groups that leave the parked CPUs.
     pub scope: Scope,
-    /// Of those that it could run on, these go offline where nobody has them active.
+    /// CPUs that the asker could run on and that go offline when no claim has them active.
     #[serde(with = "list")]
     pub offline: CpuList,
-    /// Cpusets and units that it keeps itself, and that are nobody's surroundings (`Confiner::place`).
+    /// Cpusets and units that the asker sets itself, so that they are not moved as surroundings
+    /// (`Confiner::place`).
     pub places: BTreeSet<String>,
 }
 
-/// The union of what is active.
+/// The union of the active CPUs.
 pub(super) fn needed<'a>(claims: impl Iterator<Item = &'a Claim>) -> CpuList {
     CpuList(claims.flat_map(|claim| claim.active.0.iter().copied()).collect())
 }
 
-/// Where those may be who have to leave what is parked, of those claims that say so (`of`): everywhere but on CPUs that such a
-/// claim could have and none has. Never nowhere.
+/// The CPUs on which a group of tasks may run, from the claims whose scope has that group (`of`):
+/// all but the CPUs that such a claim could use and no claim has active. Never empty while a CPU is
+/// online.
 pub(super) fn open_to<'a>(
     online: &CpuList,
     claims: impl Iterator<Item = &'a Claim> + Clone,
@@ -74,14 +79,15 @@ pub(super) fn open_to<'a>(
     if left.is_empty() { online.clone() } else { CpuList(left) }
 }
 
-/// What goes offline of the CPUs that are `there`: what some claim says so of, and none has active. Never all.
+/// The CPUs of `there` that go offline: a claim names them, and no claim has them active. Never
+/// all.
 pub(super) fn going<'a>(there: &CpuList, claims: impl Iterator<Item = &'a Claim> + Clone) -> CpuList {
     let left: BTreeSet<CpuId> = claims.clone().flat_map(|claim| claim.offline.0.iter().copied()).collect();
     let going = &(&left - &needed(claims).0) & &there.0;
     if going == there.0 { CpuList::default() } else { CpuList(going) }
 }
 
-/// What is asked of each CPU, by whom, and since when, in seconds of the Unix clock.
+/// The requests for each CPU, with their asker and their time in seconds of the Unix clock.
 #[derive(Debug)]
 pub(super) struct Wishes<W, L> {
     by_cpu: BTreeMap<CpuId, BTreeMap<W, (L, u64)>>,
@@ -94,16 +100,16 @@ impl<W, L> Default for Wishes<W, L> {
 }
 
 impl<W: Ord + Clone, L: Copy + PartialEq> Wishes<W, L> {
-    /// `who` asks for this on `cpu` instead of what it asked for before; `None`: it has no say any more.
-    pub(super) fn set(&mut self, who: &W, cpu: CpuId, limit: Option<L>, since: u64) {
+    /// Replaces the request of `asker` for `cpu`; `None` withdraws it.
+    pub(super) fn set(&mut self, asker: &W, cpu: CpuId, limit: Option<L>, since: u64) {
         let asked = self.by_cpu.entry(cpu).or_default();
         match limit {
             None => {
-                asked.remove(who);
+                asked.remove(asker);
             }
-            Some(limit) if asked.get(who).is_some_and(|(before, _)| *before == limit) => {}
+            Some(limit) if asked.get(asker).is_some_and(|(before, _)| *before == limit) => {}
             Some(limit) => {
-                asked.insert(who.clone(), (limit, since));
+                asked.insert(asker.clone(), (limit, since));
             }
         }
         if asked.is_empty() {
@@ -111,32 +117,31 @@ impl<W: Ord + Clone, L: Copy + PartialEq> Wishes<W, L> {
         }
     }
 
-    /// What `who` asks of this CPU.
-    pub(super) fn by(&self, who: &W, cpu: CpuId) -> Option<L> {
-        self.by_cpu.get(&cpu)?.get(who).map(|(limit, _)| *limit)
+    /// The request of `asker` for this CPU.
+    pub(super) fn by(&self, asker: &W, cpu: CpuId) -> Option<L> {
+        self.by_cpu.get(&cpu)?.get(asker).map(|(limit, _)| *limit)
     }
 
-    /// What is asked of this CPU.
+    /// All requests for this CPU.
     pub(super) fn of(&self, cpu: CpuId) -> impl Iterator<Item = L> + '_ {
         self.by_cpu.get(&cpu).into_iter().flat_map(|asked| asked.values().map(|(limit, _)| *limit))
     }
 
-    /// The CPUs in which this one has a say.
+    /// The CPUs for which such an asker has a request.
     pub(super) fn cpus_of(&self, is: impl Fn(&W) -> bool) -> Vec<(CpuId, W)> {
         let named =
-            self.by_cpu.iter().flat_map(|(&cpu, asked)| asked.keys().map(move |who| (cpu, who.clone())));
-        named.filter(|(_, who)| is(who)).collect()
+            self.by_cpu.iter().flat_map(|(&cpu, asked)| asked.keys().map(move |asker| (cpu, asker.clone())));
+        named.filter(|(_, asker)| is(asker)).collect()
     }
 
-    /// CPUs of which anything is asked.
+    /// The CPUs with any request.
     pub(super) fn cpus(&self) -> Vec<CpuId> {
         self.by_cpu.keys().copied().collect()
     }
 
-    /// Everything.
     pub(super) fn iter(&self) -> impl Iterator<Item = (CpuId, &W, L, u64)> {
         self.by_cpu.iter().flat_map(|(&cpu, asked)| {
-            asked.iter().map(move |(who, (limit, since))| (cpu, who, *limit, *since))
+            asked.iter().map(move |(asker, (limit, since))| (cpu, asker, *limit, *since))
         })
     }
 }
@@ -169,14 +174,14 @@ mod tests {
 
     fn claim() -> impl Strategy<Value = Claim> {
         (cpus(), cpus(), cpus(), any::<bool>(), any::<bool>()).prop_map(
-            |(active, could, offline, everybody, interrupts)| {
-                let scope = Scope { everybody, interrupts };
+            |(active, could, offline, all_tasks, interrupts)| {
+                let scope = Scope { all_tasks, interrupts };
                 Claim { active, could, scope, offline, ..Claim::default() }
             },
         )
     }
 
-    /// Two orders of the same.
+    /// One list in two orders.
     fn shuffled<T: Clone + std::fmt::Debug + 'static>(
         of: impl Strategy<Value = T>,
     ) -> impl Strategy<Value = (Vec<T>, Vec<T>)> {
@@ -187,31 +192,35 @@ mod tests {
     proptest! {
         #[test]
         fn the_order_of_requests_changes_nothing(
-            (some, same) in shuffled(idle()), (clocks, the_same) in shuffled(clock()), (claims, again) in shuffled(claim()),
+            (some, same) in shuffled(idle()),
+            (clocks, the_same) in shuffled(clock()),
+            (claims, again) in shuffled(claim()),
         ) {
             prop_assert_eq!(strictest(some.into_iter()), strictest(same.into_iter()));
             prop_assert_eq!(fastest(clocks.into_iter()), fastest(the_same.into_iter()));
             prop_assert_eq!(needed(claims.iter()), needed(again.iter()));
             let online = "0-7".parse().unwrap();
-            let of: fn(&Scope) -> bool = |scope| scope.everybody;
+            let of: fn(&Scope) -> bool = |scope| scope.all_tasks;
             prop_assert_eq!(open_to(&online, claims.iter(), of), open_to(&online, again.iter(), of));
             prop_assert_eq!(going(&online, claims.iter()), going(&online, again.iter()));
         }
 
-        /// Whatever is asked, changed and withdrawn: what is left is as if only that had ever been asked.
+        /// After any requests, changes and withdrawals, the rest stands as if it alone had been
+        /// asked.
         #[test]
         fn what_is_withdrawn_leaves_the_rest_as_if_it_had_never_been(
-            steps in proptest::collection::vec((0..4u8, 0..2u16, proptest::option::of(clock())), 0..40), gone in 0..4u8,
+            steps in proptest::collection::vec((0..4u8, 0..2u16, proptest::option::of(clock())), 0..40),
+            gone in 0..4u8,
         ) {
             let (mut all, mut rest) = (Wishes::default(), Wishes::default());
-            for (at, (who, cpu, limit)) in (0..).zip(steps) {
-                all.set(&who, CpuId(cpu), limit, at);
-                if who != gone {
-                    rest.set(&who, CpuId(cpu), limit, at);
+            for (at, (asker, cpu, limit)) in (0..).zip(steps) {
+                all.set(&asker, CpuId(cpu), limit, at);
+                if asker != gone {
+                    rest.set(&asker, CpuId(cpu), limit, at);
                 }
             }
-            for (cpu, who) in all.cpus_of(|who| *who == gone) {
-                all.set(&who, cpu, None, 0);
+            for (cpu, asker) in all.cpus_of(|asker| *asker == gone) {
+                all.set(&asker, cpu, None, 0);
             }
             prop_assert_eq!(all.iter().collect::<Vec<_>>(), rest.iter().collect::<Vec<_>>());
             for cpu in [CpuId(0), CpuId(1)] {
@@ -219,7 +228,8 @@ mod tests {
             }
         }
 
-        /// Nobody is told to be nowhere, and nobody is shut off from a CPU that somebody needs and that is there.
+        /// The open CPUs are empty only if no CPU is online, and every online CPU that a claim has
+        /// active is open.
         #[test]
         fn what_is_needed_is_open(claims in proptest::collection::vec(claim(), 0..6), online in cpus()) {
             let open = open_to(&online, claims.iter(), |scope| scope.interrupts);
@@ -229,7 +239,8 @@ mod tests {
             prop_assert!(needed.0.intersection(&online.0).all(|cpu| open.0.contains(cpu)));
         }
 
-        /// Not all CPUs go, none that somebody needs or that is not there, and none that nobody wants to go.
+        /// Some CPU stays. CPUs that go offline are online now, no claim has them active, and a
+        /// claim names them.
         #[test]
         fn what_is_needed_stays_online(claims in proptest::collection::vec(claim(), 0..6), there in cpus()) {
             let going = going(&there, claims.iter());

@@ -1,31 +1,37 @@
-//! The arbiter: what several ask of one knob, combined in the process that holds it.
+//! The arbiter combines the requests of several askers for one knob, in the process that holds the
+//! knob.
 //!
-//! The kernel has one slot for all of user space: two programs that write the same CPU's idle limit or clock, or that tell all
-//! others where to be, undo each other. So one process of a machine has the arbiter (its [`Seat`]), and in it controllers,
-//! services and leases ask. `laws.rs` has the rules by which requests combine, and why.
+//! The kernel has one slot for all of user space. Two programs that write the idle limit or the
+//! clock of one CPU, or that move other tasks, undo each other. So one process of a machine is the
+//! arbiter (it has the [`Seat`]), and controllers, services and leases ask there. `laws.rs` has the
+//! rules of combination and their reasons.
 //!
-//! | knob | type | locks below `run/roost` | asked | together |
+//! | knob | type | locks below `run/roost` | request | combination |
 //! |---|---|---|---|---|
 //! | how deeply a CPU sleeps | [`IdleLimits`] | `cpuN.lock` | an [`IdleLimit`] | the least latency |
 //! | how fast a CPU runs | [`ClockLimits`] | `cpuN.clock.lock` | a [`FrequencyLimit`] | the fastest |
 //! | which CPUs are needed | [`ActiveCpus`] | `arbiter.lock` | a [`Claim`] | the union |
 //!
 //! ```text
-//!   controllers, services --- Asker --+
-//!   leases (another process) - Asker --+--> Arbiter --> laws --> IdleControl, FrequencyControl, CpuIsolation, Hotplug --> journal
+//!   controllers, services ----+
+//!                             +-- Asker --> Arbiter --> laws --+--> IdleControl, FrequencyControl -+
+//!   leases (other processes) -+                                +--> CpuIsolation, Hotplug ---------+--> journal
 //! ```
 //!
-//! *Active* is what a service needs of the machine, and not where it is confined: its cpuset or affinity is its own. Several
-//! services share what is done to a CPU for all tasks, so what would park one asks here first: no other slice, work queue or
-//! interrupt leaves a CPU that any claim has active (`cpuset::isolation`), and a floor under its sleep yields to others that have it
-//! active.
+//! *Active* CPUs are those that a service needs of the machine. Its own confinement (a cpuset, an
+//! affinity mask) is separate. Several services share a change that acts on a CPU for all tasks, so
+//! a service asks here before it parks a CPU. No other slice, work queue or interrupt leaves a CPU
+//! that any claim has active (`cpuset::isolation`), and a floor under a CPU's sleep yields to
+//! claims that have it active.
 //!
 //! Properties:
-//! - What is in force is the combination of what is asked for and of the administrator's own. Withdrawing a request restores
-//!   the combination of the rest, never a constant; a CPU of which nothing is asked is as it was before us.
-//! - A request that was refused was not asked: it stands in no other's way.
-//! - A second arbiter is refused with the name of the first. A program that limits CPUs alone and would yield them to an
-//!   arbiter (`IdleOptions::yields`) is waited for: the CPUs are *pending* until it lets go.
+//! - The state in force combines all requests with the administrator's own settings. Withdrawing a
+//!   request restores the combination of the rest, never a constant. A CPU without requests is as
+//!   it was before this process.
+//! - A refused request counts as not made: it stands in the way of no other.
+//! - A second arbiter is refused with the name of the first. The arbiter waits for a program that
+//!   limits CPUs alone and yields them to an arbiter (`IdleOptions::yields`): the CPUs are
+//!   *pending* until that program releases them.
 
 mod active;
 mod clock;
@@ -53,19 +59,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::SystemTime;
 
-/// All knobs of a machine, for the parts of this process. A handle: clones share.
+/// All knobs of a machine, for the parts of this process. Clones of this handle share one state.
 #[derive(Clone, Debug)]
 pub struct Arbiter {
-    /// How deeply CPUs sleep.
     pub idle: IdleLimits,
-    /// How fast CPUs run.
     pub clocks: ClockLimits,
-    /// Which CPUs are needed.
     pub active: ActiveCpus,
 }
 
 impl Arbiter {
-    /// Takes nothing yet: the seat is taken with the first knob.
+    /// Takes nothing: the first knob takes the seat.
     pub fn new(root: &Root, name: &str) -> Self {
         let seat = Seat::new(root, name);
         Self {
@@ -75,25 +78,25 @@ impl Arbiter {
         }
     }
 
-    /// Takes CPUs that were let go of, and parks what there is to park. To be called now and then.
+    /// Takes CPUs that their holder has released, and parks CPUs. To be called now and then.
     pub fn look_after(&self) {
         self.idle.look_after();
         self.active.look_after();
     }
 
-    /// True while CPUs are pending: then [`Self::look_after`] is to be called soon again.
+    /// True while CPUs are pending. [`Self::look_after`] should then be called again soon.
     pub fn is_waiting(&self) -> bool {
         self.idle.is_waiting()
     }
 
-    /// `asker` asks for nothing any more.
+    /// Withdraws all requests of `asker`.
     pub fn withdraw(&self, asker: &Asker) {
         self.active.withdraw(asker.clone());
         self.idle.withdraw(asker.clone());
         self.clocks.withdraw(asker.clone());
     }
 
-    /// What is asked, and by which part or process.
+    /// All requests, each with the part or process that made it.
     pub fn asked(&self) -> Vec<Asked> {
         let mut all = self.active.asked();
         all.extend(self.idle.asked());
@@ -101,7 +104,7 @@ impl Arbiter {
         all
     }
 
-    /// What there is to say since the last call.
+    /// Takes the notices since the last call.
     pub fn drain_notices(&self) -> Vec<String> {
         let mut notices = self.active.drain_notices();
         notices.extend(self.idle.drain_notices());
@@ -113,11 +116,9 @@ impl Arbiter {
 /// A part of this process, or another process through its lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asker {
-    /// The number of its lease; 0 is this process itself.
+    /// The number of its lease; 0 stands for this process itself.
     pub lease: u64,
-    /// Its process.
     pub process: u32,
-    /// As it is called.
     pub name: String,
 }
 
@@ -133,34 +134,29 @@ impl From<&String> for Asker {
     }
 }
 
-/// A request, as `status` tells it.
+/// A request as `status` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Of which CPUs.
     pub cpus: CpuList,
-    /// A part of this process, or another process as it calls itself.
+    /// The name of the part, or the name that the other process gave.
     pub asker: String,
-    /// Its process.
     pub process: u32,
-    /// For what.
     pub wish: Wish,
-    /// Since when, in seconds of the Unix clock.
+    /// The time of the request in seconds of the Unix clock.
     pub since_unix_s: u64,
-    /// What all ask together; `None` while the CPU is pending.
+    /// The combination of all requests; `None` while the CPU is pending.
     pub together: Option<Wish>,
 }
 
-/// For what.
+/// The content of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wish {
-    /// So deep a sleep.
     Idle(IdleLimit),
-    /// So fast a clock.
     Clock(FrequencyLimit),
-    /// They are needed.
+    /// The asker needs these CPUs.
     Active,
-    /// They were left, and others shall leave them.
+    /// The asker has left these CPUs, and other tasks shall leave them.
     Parked,
 }
 
@@ -179,7 +175,7 @@ impl fmt::Display for Wish {
     }
 }
 
-/// What is alike but for its CPUs and the second in which it was asked, once.
+/// Merges requests that differ only in their CPUs and times.
 fn grouped(all: impl Iterator<Item = Asked>) -> Vec<Asked> {
     let mut groups: Vec<Asked> = Vec::new();
     for asked in all {

@@ -1,4 +1,5 @@
-//! A knob that each CPU has one of: held by this process, and set to what all that ask want together.
+//! A knob of which each CPU has one. This process holds it and sets it to the combination of all
+//! requests.
 
 use super::laws::Wishes;
 use super::seat::{Seat, yields};
@@ -11,57 +12,55 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Something that each CPU has one of, and that several want set.
+/// A knob of which each CPU has one, and that several askers want set.
 pub trait Knob: fmt::Debug + Sized + Send + 'static {
-    /// What one may want.
+    /// The content of a request.
     type Limit: Copy + PartialEq + fmt::Debug + Send;
-    /// What became of it.
+    /// The result of setting the knob.
     type State;
-    /// By what it is set.
+    /// The interface that sets the knob.
     type Means: Copy + Default + PartialEq + fmt::Debug + Send;
-    /// Why it cannot be held.
+    /// The reason why the knob cannot be held.
     type Error: From<LockError>;
 
-    /// As people call it.
+    /// The name in messages.
     const NAME: &str;
 
-    /// True if CPUs are held all at once or not at all: some share one.
+    /// True if CPUs are held all at once or not at all, because some of them share one knob.
     const IS_SHARED: bool;
 
     /// Locks these CPUs for `name`.
     fn open(root: &Root, cpus: &CpuList, name: &str, means: Self::Means) -> Result<Self, Self::Error>;
-    /// The CPU whose lock another process has, if that is the error.
+    /// The lock that another process has, if that is the error.
     fn taken(error: Self::Error) -> Result<Taken, Self::Error>;
-    /// Sets what all want of this CPU together; `None`: nothing is wanted.
+    /// Sets the combined limit of this CPU; `None`: no request is left.
     fn put(&mut self, cpu: CpuId, limit: Option<Self::Limit>) -> Self::State;
-    /// What serves all that have a say; `None` if none has.
+    /// The combination of all requests; `None` without any.
     fn together(asked: impl Iterator<Item = Self::Limit>) -> Option<Self::Limit>;
-    /// What a limit means to its asker; `None`: it has no say.
+    /// The limit as a request; `None` if it withdraws the request.
     fn say(limit: Self::Limit) -> Option<Self::Limit>;
-    /// It is not set.
+    /// The state of a limit that is not set.
     fn refused(reason: String) -> Self::State;
-    /// True if so.
     fn is_refused(state: &Self::State) -> bool;
-    /// As `status` tells it.
+    /// The limit as `status` shows it.
     fn wish(limit: Self::Limit) -> Wish;
-    /// What there is to say since the last call.
+    /// Takes the notices since the last call.
     fn drain_notices(&mut self) -> Vec<String>;
-    /// Everything back, one line per file.
+    /// Puts everything back, and returns one line per file.
     fn restore(&mut self) -> Vec<String>;
 }
 
 /// A lock that another process has.
 #[derive(Debug)]
 pub struct Taken {
-    /// Of which CPU.
     pub cpu: CpuId,
-    /// As it calls itself.
+    /// The name that the holder gave.
     pub holder: String,
-    /// The lock's file.
     pub path: PathBuf,
 }
 
-/// A knob of some CPUs, for all parts of this process. A handle: clones share. Everything is put back with the last one.
+/// One knob of some CPUs, for all parts of this process. Clones of this handle share one state.
+/// Dropping the last clone puts everything back.
 #[derive(Debug)]
 pub struct Shared<K: Knob>(Arc<Inner<K>>);
 
@@ -74,7 +73,8 @@ impl<K: Knob> Clone for Shared<K> {
 #[derive(Debug)]
 struct Inner<K: Knob> {
     seat: Seat,
-    /// Held while locks are taken, which takes long; what is held is locked for the time of one change.
+    /// Held while locks are taken, which takes long. `held` is locked for the time of one change
+    /// only.
     taking: Mutex<()>,
     held: Mutex<Held<K>>,
 }
@@ -83,9 +83,9 @@ struct Inner<K: Knob> {
 pub(super) struct Held<K: Knob> {
     means: K::Means,
     own: Vec<(CpuList, K)>,
-    /// Their holder lets go of them soon.
+    /// CPUs whose holder is about to release them.
     pending: CpuList,
-    /// CPUs are held for these.
+    /// The CPUs that are held for each asker.
     holds: BTreeMap<Asker, CpuList>,
     wishes: Wishes<Asker, K::Limit>,
     notices: Vec<String>,
@@ -104,8 +104,8 @@ impl<K: Knob> Shared<K> {
         Self(Arc::new(Inner { seat, taking: Mutex::default(), held: Mutex::new(held) }))
     }
 
-    /// Locks these CPUs as well, for `asker` and until [`Self::withdraw`]; all of them or none. CPUs whose holder yields are
-    /// pending. The error names the process that holds one.
+    /// Locks these CPUs as well, all of them or none, for `asker` until [`Self::withdraw`]. CPUs
+    /// whose holder yields are pending. The error names the process that holds a CPU.
     pub fn hold(&self, asker: impl Into<Asker>, cpus: &CpuList) -> Result<(), K::Error> {
         let _taking = self.taking();
         self.0.seat.take()?;
@@ -125,8 +125,8 @@ impl<K: Knob> Shared<K> {
         Ok(())
     }
 
-    /// Sets the knob by other means from now on: what was set is put back, and set anew. Where the new means are not to be had,
-    /// it is the old ones again.
+    /// Sets the knob through another interface from now on: the limits in force are put back and
+    /// set anew. If the new interface cannot be had, the old one is used again.
     pub fn use_means(&self, means: K::Means) -> Result<(), K::Error> {
         let _taking = self.taking();
         let (cpus, before) = {
@@ -143,17 +143,17 @@ impl<K: Knob> Shared<K> {
         self.hold_anew(&cpus, means)
     }
 
-    /// True if it is held, or pending, for all of these.
+    /// True if all of these CPUs are held or pending.
     pub fn is_for(&self, cpus: &CpuList) -> bool {
         cpus.0.is_subset(&self.held().cpus().0)
     }
 
-    /// `asker` asks for this limit on `cpu` instead of what it asked for before.
+    /// Replaces the request of `asker` for `cpu`.
     pub fn limit(&self, asker: impl Into<Asker>, cpu: CpuId, limit: K::Limit) -> K::State {
         self.held().limit(&asker.into(), cpu, K::say(limit))
     }
 
-    /// `asker` has no say any more, and no CPU is held for it.
+    /// Withdraws all requests of `asker`, and holds no CPU for it.
     pub fn withdraw(&self, asker: impl Into<Asker>) {
         let asker = asker.into();
         let mut held = self.held();
@@ -174,7 +174,7 @@ impl<K: Knob> Shared<K> {
         held.notices.extend(gone);
     }
 
-    /// Takes CPUs that their holder has let go of, and sets what is asked of them.
+    /// Takes CPUs that their holder has released, and sets their requests.
     pub fn look_after(&self) {
         if !self.is_waiting() {
             return;
@@ -191,7 +191,7 @@ impl<K: Knob> Shared<K> {
                 held.keep(taken);
                 held.put_all(|cpu| now.contains(&cpu));
             }
-            // Another process was quicker; it is asked for again next time.
+            // Another process was quicker. The next call tries again.
             Err(_) => self.held().pending.0.extend(pending.0),
         }
     }
@@ -201,19 +201,18 @@ impl<K: Knob> Shared<K> {
         !self.held().pending.0.is_empty()
     }
 
-    /// True if the holder of this CPU is about to let go of it: what is asked of it is set then.
+    /// True if the holder of this CPU is about to release it. The requests are set then.
     pub fn is_pending(&self, cpu: CpuId) -> bool {
         self.held().pending.0.contains(&cpu)
     }
 
-    /// The CPUs in which `asker` has a say.
+    /// The CPUs for which `asker` has a request.
     pub fn cpus_of(&self, asker: impl Into<Asker>) -> CpuList {
         let asker = asker.into();
         let cpus = self.held().wishes.cpus_of(|known| *known == asker);
         CpuList(cpus.into_iter().map(|(cpu, _)| cpu).collect())
     }
 
-    /// What is asked.
     pub fn asked(&self) -> Vec<Asked> {
         let held = self.held();
         let asked = held.wishes.iter().map(|(cpu, asker, limit, since_unix_s)| Asked {
@@ -229,14 +228,14 @@ impl<K: Knob> Shared<K> {
         grouped(asked)
     }
 
-    /// What there is to say since the last call.
+    /// Takes the notices since the last call.
     pub fn drain_notices(&self) -> Vec<String> {
         let mut held = self.held();
         let own: Vec<String> = held.own.iter_mut().flat_map(|(_, knob)| knob.drain_notices()).collect();
         held.notices.drain(..).chain(own).collect()
     }
 
-    /// Nothing is asked any more: puts everything back, one line per file.
+    /// Withdraws all requests, puts everything back, and returns one line per file.
     pub fn release(&self) -> Vec<String> {
         let mut held = self.held();
         for cpu in held.wishes.cpus() {
@@ -247,7 +246,7 @@ impl<K: Knob> Shared<K> {
         held.own.iter_mut().flat_map(|(_, knob)| knob.restore()).collect()
     }
 
-    /// The same for `asker`; the lines only where no other asks anything.
+    /// Withdraws the requests of `asker`, and returns the lines only if there is no other asker.
     pub fn release_of(&self, asker: impl Into<Asker>) -> Vec<String> {
         let asker = asker.into();
         let is_last = self.held().wishes.iter().all(|(_, known, ..)| *known == asker);
@@ -260,12 +259,12 @@ impl<K: Knob> Shared<K> {
         &self.0.seat
     }
 
-    /// A panic in one thread leaves a state that the others can go on with: each change is one call.
+    /// After a panic in one thread the others can go on: each change is one call.
     pub(super) fn held(&self) -> MutexGuard<'_, Held<K>> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same for a thread that must not sleep.
+    /// As [`Self::held`], for a thread that must not sleep.
     pub(super) fn held_soon(&self) -> MutexGuard<'_, Held<K>> {
         crate::lock_spinning(&self.0.held)
     }
@@ -274,7 +273,7 @@ impl<K: Knob> Shared<K> {
         self.0.taking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Holds all of `cpus` at once, by `means`; where they are not to be had, what was held before.
+    /// Holds all of `cpus` at once through `means`. If that fails, holds the earlier CPUs again.
     fn hold_anew(&self, cpus: &CpuList, means: K::Means) -> Result<(), K::Error> {
         let (gone, before) = {
             let mut held = self.held();
@@ -297,7 +296,8 @@ impl<K: Knob> Shared<K> {
         error.map_or(Ok(()), Err)
     }
 
-    /// Locks those that are free; the error names a process that holds one and does not yield it.
+    /// Locks the CPUs that are free. The error names a process that holds one and does not yield
+    /// it.
     fn take(&self, cpus: &CpuList, means: K::Means) -> Result<Locked<K>, K::Error> {
         let seat = &self.0.seat;
         let (mut free, mut pending) = (cpus.clone(), Vec::new());
@@ -322,25 +322,24 @@ impl<K: Knob> Shared<K> {
     }
 }
 
-/// What was locked, and what is held by processes that let go.
+/// The locked CPUs, and the CPUs of processes that yield.
 struct Locked<K> {
     own: Option<(CpuList, K)>,
     pending: Vec<Taken>,
 }
 
 impl<K: Knob> Held<K> {
-    /// Held or pending.
+    /// CPUs that are held or pending.
     fn cpus(&self) -> CpuList {
         let own = self.own.iter().flat_map(|(cpus, _)| cpus.0.iter());
         CpuList(own.chain(&self.pending.0).copied().collect())
     }
 
-    /// The knob of this CPU, where it is held.
+    /// The knob of this CPU, if it is held.
     pub(super) fn knob(&mut self, cpu: CpuId) -> Option<&mut K> {
         self.own.iter_mut().find(|(cpus, _)| cpus.0.contains(&cpu)).map(|(_, knob)| knob)
     }
 
-    /// Each knob that is held.
     pub(super) fn knobs(&mut self) -> impl Iterator<Item = &mut K> {
         self.own.iter_mut().map(|(_, knob)| knob)
     }
@@ -376,7 +375,7 @@ impl<K: Knob> Held<K> {
         }
         let state = self.put(cpu);
         if K::is_refused(&state) && limit.is_some() {
-            // Else what cannot be had would stand in the way of what the others ask for.
+            // A limit that cannot be set must not stand in the way of other requests.
             self.wishes.set(asker, cpu, before, now_unix_s());
             self.put(cpu);
         }

@@ -1,39 +1,37 @@
-//! What another process asks of the daemon's knobs, and what it is told: lines of JSON on the control socket (`docs/formats.md`).
+//! The requests of another process for the daemon's knobs, and the answers: lines of JSON on the
+//! control socket (`docs/formats.md`).
 //!
 //! ```text
-//! {"knobs":{"asker":"roost serve on 127.0.0.1:11211","active":"0-1","idle":[{"cpus":"2-3","limit":{"exit_latency":2000}}]}}
+//! {"knobs":{"asker":"roost serve","active":"0-1","idle":[{"cpus":"2-3","limit":{"exit_latency":2000}}]}}
 //! {"combined":{"refused":[{"cpus":"3","why":"cpu3 is not ours to limit"}]}}
 //! ```
 //!
-//! Properties: a request takes the place of the last one over its connection, and all of it lasts as long as the connection does.
-//! A key that is not known is refused. Nothing here reads a clock, a file or a socket, so that any bytes may be tried
-//! (`fuzz/src/knobs.rs`).
+//! Properties. A request replaces the last one over its connection, and lasts as long as the
+//! connection does. An unknown key is refused. Nothing here reads a clock, a file or a socket, so
+//! that any bytes may be tried (`fuzz/src/knobs.rs`).
 
 use machine::{CpuList, IdleLimit};
 use serde::{Deserialize, Serialize};
 
-/// All that a process asks for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// For people; its process the kernel tells.
+    /// A name for people. The kernel tells the process ID.
     pub asker: String,
-    /// The CPUs that it needs.
+    /// The CPUs that the process needs.
     #[serde(with = "list", default)]
     pub active: CpuList,
-    /// How deeply others may sleep. A CPU that stands nowhere has no limit.
+    /// Idle limits. A CPU that is not listed has none.
     #[serde(default)]
     pub idle: Vec<IdleRequest>,
 }
 
-/// How deeply some CPUs may sleep.
+/// The idle limit of some CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdleRequest {
-    /// These.
     #[serde(with = "list")]
     pub cpus: CpuList,
-    /// So.
     pub limit: IdleLimit,
 }
 
@@ -47,31 +45,28 @@ impl Request {
     }
 }
 
-/// What became of a request.
+/// The answer to a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Combined {
-    /// CPUs whose limit could not be set.
     pub refused: Vec<RefusedCpus>,
 }
 
 /// CPUs whose limit could not be set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedCpus {
-    /// These.
     #[serde(with = "list")]
     pub cpus: CpuList,
-    /// The reason.
     pub why: String,
 }
 
-/// A request, as a line.
 pub(super) fn line(request: &Request) -> Vec<u8> {
     let mut line = serde_json::to_vec(&serde_json::json!({ "knobs": request })).expect("plain data");
     line.push(b'\n');
     line
 }
 
-/// What a line of the daemon tells: what became of the request, or the reason why it is not heard at all.
+/// Parses a line of the daemon: the result of a request, or the reason why the daemon does not hear
+/// it.
 pub fn told(line: &[u8]) -> Result<Combined, String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "snake_case")]
@@ -90,12 +85,13 @@ pub fn told(line: &[u8]) -> Result<Combined, String> {
     }
 }
 
-/// An error quotes what it does not understand: a stranger's text, which may hold line ends and what moves a terminal's cursor.
+/// Replaces control characters: an error quotes the unknown text, which may have line ends and
+/// sequences that move a terminal's cursor.
 pub fn plain(error: &impl std::fmt::Display) -> String {
     error.to_string().replace(char::is_control, "?")
 }
 
-/// Lists of CPUs as the kernel writes them, `0-3,8`; an empty text is none.
+/// Serializes lists of CPUs as the kernel writes them, `0-3,8`; an empty text is an empty list.
 pub(super) mod list {
     use machine::CpuList;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};

@@ -6,7 +6,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The right to be the arbiter; taken with the first knob, and held until the last handle goes.
+/// The right to be the arbiter. It is taken with the first knob, and held until the last handle is
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Seat(Arc<Inner>);
 
@@ -25,12 +26,12 @@ struct Held {
 }
 
 impl Seat {
-    /// Of this machine, for a process that calls itself `name`.
+    /// The seat of this machine, for a process with this name.
     pub fn new(root: &Root, name: &str) -> Self {
         Self(Arc::new(Inner { root: root.clone(), name: name.to_owned(), held: Mutex::default() }))
     }
 
-    /// Takes it, once. The error names the process that has it.
+    /// Takes the seat once. The error names the process that has it.
     pub fn take(&self) -> Result<(), LockError> {
         let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_some() {
@@ -54,25 +55,25 @@ impl Seat {
         &self.0.name
     }
 
-    /// True if other processes may have asked the last holder, and have not come here yet.
+    /// True if other processes may have asked the last holder, and have not asked this one yet.
     pub(super) fn is_inherited(&self) -> bool {
         let held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.as_ref().is_some_and(|held| held.is_inherited)
     }
 
-    /// No other process asks anything: the next holder need not wait for one.
+    /// Records that no other process asks anything, so that the next holder need not wait.
     pub(super) fn leave_clean(&self) {
         if let Some(held) = &*self.0.held.lock().unwrap_or_else(PoisonError::into_inner) {
-            // Else the next holder waits a little, for nothing.
+            // On failure the next holder waits for a moment without need.
             let _ = held.lock.set_len(0);
         }
     }
 }
 
-/// True if the holder of this lock lets go of it as soon as a daemon listens.
+/// True if the holder of this lock releases it as soon as a daemon listens.
 pub(crate) fn yields(lock: &Path) -> bool {
     fs::read_to_string(lock).is_ok_and(|text| text.lines().any(|line| line == YIELDS))
 }
 
-/// A line of a CPU's lock whose holder does so.
+/// The line in a CPU's lock whose holder yields.
 pub(crate) const YIELDS: &str = "yields to a daemon";

@@ -1,10 +1,10 @@
-//! Keeping a CPU from sleeping for some microseconds, again and again, beside all that is asked of its idle limit. A window is one
-//! write ([`crate::IdleControl`]'s windows).
+//! Windows: they keep a CPU from sleeping for some microseconds, again and again, besides the
+//! requests for its idle limit. A window is one write ([`crate::IdleControl`]'s windows).
 
 use super::idle::IdleLimits;
 use machine::CpuId;
 
-/// The window of one CPU: closed at first, and when it is dropped.
+/// The window of one CPU. It is closed at first and when it is dropped.
 #[derive(Debug)]
 pub struct IdleWindow {
     cpu: CpuId,
@@ -13,7 +13,8 @@ pub struct IdleWindow {
 }
 
 impl IdleLimits {
-    /// A window on one of these CPUs; why not, if not. One for each CPU.
+    /// Opens a closed window on one of these CPUs, one for each CPU. The error is the reason why
+    /// there is none.
     pub fn window(&self, cpu: CpuId) -> Result<IdleWindow, String> {
         self.held().knob(cpu).ok_or_else(|| not_held(cpu))?.prepare_window(cpu)?;
         Ok(IdleWindow { cpu, limits: self.clone(), is_open: false })
@@ -25,7 +26,6 @@ fn not_held(cpu: CpuId) -> String {
 }
 
 impl IdleWindow {
-    /// Which CPU.
     pub fn cpu(&self) -> CpuId {
         self.cpu
     }
@@ -35,12 +35,12 @@ impl IdleWindow {
         self.is_open
     }
 
-    /// The CPU polls instead of sleeping from its next idling on.
+    /// The CPU polls instead of sleeping, from the next time that it goes idle.
     pub fn open(&mut self) -> Result<(), String> {
         self.set(true)
     }
 
-    /// It sleeps as all the others that ask let it.
+    /// The CPU sleeps as the requests allow.
     pub fn close(&mut self) -> Result<(), String> {
         self.set(false)
     }
@@ -58,7 +58,7 @@ impl IdleWindow {
 
 impl Drop for IdleWindow {
     fn drop(&mut self) {
-        // Where it is not held any more, it was put back.
+        // A CPU that is not held any more was put back.
         let _ = self.close();
         if let Some(control) = self.limits.held().knob(self.cpu) {
             control.end_windows(self.cpu);

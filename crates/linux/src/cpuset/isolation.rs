@@ -53,14 +53,14 @@ use std::fs::File;
 #[serde(deny_unknown_fields, default)]
 pub struct Scope {
     /// Work queues, new interrupts, other services.
-    pub everybody: bool,
+    pub all_tasks: bool,
     /// Interrupts that are there already.
     pub interrupts: bool,
 }
 
 impl Scope {
-    /// True if no group is.
-    pub fn is_nobody(self) -> bool {
+    /// True if no group is moved.
+    pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 }
@@ -68,7 +68,7 @@ impl Scope {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// Work queues, new interrupts, other services; `None`: where they were before.
-    pub(crate) everybody: Option<CpuList>,
+    pub(crate) all_tasks: Option<CpuList>,
     /// Interrupts that are there already; `None`: where they were before.
     pub(crate) interrupts: Option<CpuList>,
     /// Places that are left alone (`Confiner::place`).
@@ -78,7 +78,7 @@ pub(crate) struct Placement {
 impl Placement {
     /// True if all are where they were before.
     pub(crate) fn is_nowhere(&self) -> bool {
-        self.everybody.is_none() && self.interrupts.is_none()
+        self.all_tasks.is_none() && self.interrupts.is_none()
     }
 }
 
@@ -110,8 +110,8 @@ impl CpuIsolation {
     pub(crate) fn keep_on(&mut self, whereabouts: &Placement) {
         self.move_interrupts(whereabouts.interrupts.as_ref());
         let (mask, list) = (
-            whereabouts.everybody.as_ref().map(mask_of),
-            whereabouts.everybody.as_ref().map(CpuList::to_string),
+            whereabouts.all_tasks.as_ref().map(mask_of),
+            whereabouts.all_tasks.as_ref().map(CpuList::to_string),
         );
         for path in MASKS {
             self.set(path, mask.as_deref());
@@ -289,8 +289,8 @@ mod tests {
         machine
     }
 
-    fn everybody(cpus: &str) -> Placement {
-        Placement { everybody: Some(cpus.parse().unwrap()), ..Placement::default() }
+    fn all_tasks(cpus: &str) -> Placement {
+        Placement { all_tasks: Some(cpus.parse().unwrap()), ..Placement::default() }
     }
 
     fn reads(machine: &FakeMachine) -> [String; 4] {
@@ -299,18 +299,18 @@ mod tests {
     }
 
     #[test]
-    fn everybody_else_is_moved_and_moved_back() {
+    fn all_other_tasks_are_moved_and_moved_back() {
         let machine = machine();
         let before = reads(&machine);
         let mut around = CpuIsolation::open(machine.root(), "a test").unwrap();
-        around.keep_on(&everybody("0-1"));
+        around.keep_on(&all_tasks("0-1"));
         assert_eq!(reads(&machine), ["3", "3", "0-1", "0-1"]);
-        around.keep_on(&everybody("0-3"));
+        around.keep_on(&all_tasks("0-3"));
         assert_eq!(reads(&machine)[0], "f");
         assert_eq!(around.drain_notices(), Vec::<String>::new());
         around.release();
         assert_eq!(reads(&machine), before);
-        around.keep_on(&everybody("2"));
+        around.keep_on(&all_tasks("2"));
         drop(around);
         assert_eq!(reads(&machine), before);
     }
@@ -319,7 +319,7 @@ mod tests {
     fn a_killed_run_is_put_back_and_somebody_elses_change_stays() {
         let machine = machine();
         let mut around = CpuIsolation::open(machine.root(), "a test").unwrap();
-        around.keep_on(&everybody("0-1"));
+        around.keep_on(&all_tasks("0-1"));
         // The administrator, meanwhile.
         machine.write(MASKS[1], "f0\n");
         let mut lines = around.release();
@@ -469,7 +469,7 @@ mod tests {
         let mut first = CpuIsolation::open(machine.root(), "first").unwrap();
         let error = CpuIsolation::open(machine.root(), "second").unwrap_err().to_string();
         assert!(error.contains("first"), "{error}");
-        first.keep_on(&everybody("0"));
+        first.keep_on(&all_tasks("0"));
         assert_eq!(first.drain_notices(), Vec::<String>::new());
     }
 }

@@ -22,13 +22,13 @@ fn active(machine: &FakeMachine) -> ActiveCpus {
     active
 }
 
-/// A service that could have `could`, has `active`, and whose rest all others shall leave.
+/// A service that could use `could`, has `active`, and wants all other tasks to leave the rest.
 fn parks(could: &str, active: &str) -> Claim {
-    let scope = Scope { everybody: true, interrupts: false };
+    let scope = Scope { all_tasks: true, interrupts: false };
     Claim { could: cpus(could), active: cpus(active), scope, ..Claim::default() }
 }
 
-/// One that needs some, whatever else is there.
+/// A service that needs these CPUs and parks none.
 fn needs(active: &str) -> Claim {
     Claim { active: cpus(active), ..Claim::default() }
 }
@@ -99,7 +99,7 @@ fn two_that_park_leave_alone_what_the_other_has() {
     assert_eq!(machine.read(REST), "");
 }
 
-/// The text in its lock tells that the last arbiter was killed, or that other processes asked it.
+/// The text in its lock says that the last arbiter was killed, or that other processes asked it.
 #[test]
 fn an_arbiter_after_one_that_others_asked_parks_nothing_before_they_have_come() {
     let machine = machine();
@@ -117,7 +117,7 @@ fn an_arbiter_after_one_that_others_asked_parks_nothing_before_they_have_come() 
         assert!(crate::now().since(began) < Duration::from_secs(60), "it never parks again");
     }
     assert_eq!(machine.read(REST), "0-1,6-7");
-    // One that nobody else asked leaves no reason to wait.
+    // An arbiter that no other process asked leaves no reason to wait.
     second.withdraw(lease(1, "roost serve"));
     drop(second);
     let third = active(&machine);
@@ -130,7 +130,7 @@ fn the_next_arbiter_puts_back_what_a_dead_one_left() {
     let machine = machine();
     let first = active(&machine);
     first.claim("shop", &parks("0-5", "0")).unwrap();
-    // As a SIGKILL leaves it: the files written, the lock free.
+    // A SIGKILL leaves the files written and the lock free.
     let journal: Vec<PathBuf> = std::fs::read_dir(machine.path("run/roost"))
         .unwrap()
         .flatten()
@@ -141,7 +141,7 @@ fn the_next_arbiter_puts_back_what_a_dead_one_left() {
         journal.iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect();
     drop(first);
     for (path, text) in kept {
-        // No process has this number.
+        // No process has this ID.
         let dead = text.replace(&format!("\"process\":{}", std::process::id()), "\"process\":4194305");
         assert_ne!(dead, text);
         std::fs::write(path, dead).unwrap();
@@ -162,7 +162,7 @@ fn a_cpu_that_another_process_comes_to_need_is_back_online_when_its_claim_return
     let goes = |active: &str| Claim { offline: cpus("0-3"), ..Claim { could: cpus("0-3"), ..needs(active) } };
     active.claim("cache", &goes("0")).unwrap();
     assert_eq!(are(), "0001");
-    // This folder's kernel does not notice by itself.
+    // The fake kernel does not change this file by itself.
     machine.write("sys/devices/system/cpu/online", "0,4-7\n");
     assert_eq!(active.needed(store.clone()).offline, cpus("1-3"));
     active.claim(store.clone(), &needs("2")).unwrap();

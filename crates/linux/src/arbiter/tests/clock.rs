@@ -44,7 +44,7 @@ fn the_fastest_of_two_wins_and_the_rest_is_what_it_was() {
         clocks.limit("shop", CpuId(cpu), at_most(1_000));
     }
     assert_eq!(cap(&machine), "1000000");
-    // It has a say and wants nothing yet: all.
+    // It has a say and wants no limit yet, so the full clock.
     clocks.limit("cache", CpuId(1), FrequencyLimit::None);
     assert_eq!(cap(&machine), "2600000");
     let state = clocks.limit("cache", CpuId(1), at_most(2_000));
@@ -76,7 +76,7 @@ fn what_cannot_be_had_stands_in_no_others_way() {
         "{refused:?}"
     );
     assert_eq!(cap(&machine), "1400000");
-    // The others' requests are followed as before.
+    // The requests of the others still take effect.
     for cpu in [0, 1] {
         clocks.limit("shop", CpuId(cpu), at_most(1_000));
     }

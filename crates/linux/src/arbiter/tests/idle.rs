@@ -43,7 +43,7 @@ fn what_each_asks_is_told_and_what_is_not_held_is_refused() {
     assert_eq!(limit_of(&machine, 1), "100", "the rest's combination, no constant");
 }
 
-/// What an asker alone asked for is free when it goes, the lock included.
+/// A CPU that one asker alone asked for is free when the asker withdraws, its lock included.
 #[test]
 fn cpus_are_held_for_as_long_as_an_asker_holds_them() {
     let machine = FakeMachine::intel_server(2);
@@ -136,7 +136,7 @@ fn a_window_is_open_beside_what_is_asked_and_closes_with_its_handle() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever is asked and withdrawn in whatever order: the strictest of what stands is in force.
+    /// After any requests and withdrawals in any order, the strictest of the rest is in force.
     #[test]
     fn the_strictest_of_what_stands_is_in_force(
         steps in proptest::collection::vec((0u64..2, 0usize..3, 0u16..2, 0u64..4), 1..40),

@@ -1,4 +1,5 @@
-//! Parts of one process, and leases of others, at one arbiter. Real processes are in `crates/cli/tests/integration/holding.rs`.
+//! Parts of one process, and leases of other processes, at one arbiter. The test with real
+//! processes is `crates/cli/tests/integration/holding.rs`.
 
 mod active;
 mod clock;
@@ -23,7 +24,7 @@ fn open(machine: &FakeMachine, list: &str) -> Arbiter {
     arbiter
 }
 
-/// Another process, by its lease.
+/// Another process, known by its lease.
 fn lease(lease: u64, name: &str) -> Asker {
     Asker { lease, process: 7, name: name.to_owned() }
 }
