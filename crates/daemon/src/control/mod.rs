@@ -175,7 +175,7 @@ impl Lease {
 pub enum ControlError {
     #[error("no daemon answers at {path}: {cause}\nhint: start one with `roost daemon`, or name \
              its socket with --socket", path = path.display())]
-    Nobody { path: PathBuf, cause: io::Error },
+    NoDaemon { path: PathBuf, cause: io::Error },
     /// The socket belongs to another user.
     #[error("{path} may not be asked by this user\nhint: use sudo", path = path.display())]
     Denied { path: PathBuf },
@@ -194,7 +194,7 @@ pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
 fn connect(path: &Path) -> Result<UnixStream, ControlError> {
     linux::connect_within(path, PATIENCE).map_err(|cause| match cause.kind() {
         io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
-        _ => ControlError::Nobody { path: path.to_owned(), cause },
+        _ => ControlError::NoDaemon { path: path.to_owned(), cause },
     })
 }
 
@@ -204,12 +204,12 @@ fn exchange(
     what: &Ask,
     patience: StdDuration,
 ) -> Result<Answer, ControlError> {
-    let nobody = |cause| ControlError::Nobody { path: path.to_owned(), cause };
-    stream.set_read_timeout(Some(patience)).map_err(nobody)?;
+    let no_daemon = |cause| ControlError::NoDaemon { path: path.to_owned(), cause };
+    stream.set_read_timeout(Some(patience)).map_err(no_daemon)?;
     let line = serde_json::to_string(what).expect("plain data") + "\n";
-    stream.write_all(line.as_bytes()).map_err(nobody)?;
+    stream.write_all(line.as_bytes()).map_err(no_daemon)?;
     let mut answer = String::new();
-    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut answer).map_err(nobody)?;
+    BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut answer).map_err(no_daemon)?;
     serde_json::from_str(&answer)
         .map_err(|cause| ControlError::Foreign { path: path.to_owned(), cause: cause.to_string() })
 }

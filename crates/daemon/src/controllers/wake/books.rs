@@ -1,14 +1,17 @@
-//! The books: all time of all CPUs since the start, on somebody's account.
+//! The accounts of all CPU time since the start: each moment of each CPU belongs to one account.
 //!
-//! The planner's ledger has the time for which CPUs were kept awake, by principal. Beside it a CPU is awake for everybody else's work, and
-//! asleep the rest of the time: that is the *unowned* and the *idle* principal's. How long a CPU slept is counted by a program in the
-//! kernel from `cpu_idle` events; where that is refused, taken from cpuidle's residency.
+//! The planner's ledger has the time for which CPUs were kept awake, by principal. The rest of the
+//! time a CPU is awake for other work or asleep. Those times belong to the *unowned* and the *idle*
+//! principal. A program in the kernel counts a CPU's sleep from `cpu_idle` events. If the kernel
+//! refuses the program, cpuidle's residency takes its place.
 //!
-//! What always holds: the accounts sum to the time that passed on all CPUs. What proves them is the other source: time awake by the accounts against
-//! time awake by cpuidle's residency, both without the sleep that is going on.
+//! Invariant: the accounts sum to the time that passed on all CPUs. The other source checks them:
+//! time awake by the accounts against time awake by cpuidle's residency, both without the sleep in
+//! progress.
 //!
-//! Joules: time awake is charged the active power of a CPU, sleep that of the state, both from this processor's table (modelled). Where there
-//! is a meter, its total is shared out in these proportions.
+//! Energy: time awake is charged the active power of a CPU, and sleep the power of its idle state,
+//! both from this processor's table (modelled). If there is a meter, its total is divided in these
+//! proportions.
 
 use super::status::BooksCheck;
 use linux::probes::{IdleNow, IdleProgram};
@@ -16,7 +19,6 @@ use linux::{EnergyMeter, Root, idle_table, state_counts};
 use machine::{CpuId, CpuList, CstateKind, CstateTable, Duration, EnergySource, Instant, PowerModel};
 use std::collections::BTreeMap;
 
-/// The books of some CPUs.
 #[derive(Debug)]
 pub(super) struct Books {
     root: Root,
@@ -29,34 +31,35 @@ pub(super) struct Books {
     pub model: PowerModel,
 }
 
-/// What a CPU slept.
+/// The sleep of one CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slept {
-    /// By events, ended sleeps.
+    /// Sleeps that have ended, counted by events.
     events: Duration,
-    /// Of the one that is going on.
+    /// The sleep in progress.
     ongoing: Duration,
-    /// By cpuidle, ended sleeps.
+    /// Sleeps that have ended, counted by cpuidle.
     cpuidle: Duration,
-    /// What the sleep took, modelled.
+    /// Modelled energy of the sleeps.
     microjoules: f64,
 }
 
-/// What passed.
+/// Time and energy since the start.
 #[derive(Clone, Debug)]
 pub(super) struct Passed {
-    /// On all CPUs together.
+    /// Time on all CPUs together.
     pub all: Duration,
     pub asleep: Duration,
     pub idle_joules: f64,
     pub check: Option<BooksCheck>,
-    /// What all of it took by a meter, where there is one.
+    /// Measured energy, if there is a meter.
     pub measured_joules: Option<f64>,
     pub source: EnergySource,
 }
 
 impl Books {
-    /// Opened before anything runs on the CPUs; [`Self::begin`] when all of them have been awake once. `Err` says why events are not counted.
+    /// To be called before any thread runs on the CPUs; [`Self::begin`] follows when all of them
+    /// have been awake once. The text says why events are not counted.
     pub fn open(root: &Root, cpus: &CpuList, events: bool) -> (Self, Option<String>) {
         let (events, notice) = match events.then(|| IdleProgram::load(false)) {
             Some(Ok(program)) => (Some(program), None),
@@ -78,7 +81,7 @@ impl Books {
         (books, notice)
     }
 
-    /// From now on.
+    /// Starts the accounts now.
     pub fn begin(&mut self) {
         self.before = self.slept();
         self.began = linux::now();
@@ -87,7 +90,7 @@ impl Books {
         }
     }
 
-    /// Since then.
+    /// Reads the accounts since [`Self::begin`].
     pub fn read(&mut self) -> Passed {
         let slept = self.slept();
         let now = linux::now();
@@ -97,7 +100,7 @@ impl Books {
         for (cpu, now) in &slept {
             let before = self.before.get(cpu).copied().unwrap_or_default();
             asleep += (now.events + now.ongoing) - (before.events + before.ongoing);
-            // What was going on at the beginning has ended since, and is in both.
+            // A sleep that was in progress at the start has ended since, and is in both sums.
             ended += now.events - before.events;
             cpuidle += now.cpuidle - before.cpuidle;
             microjoules += now.microjoules - before.microjoules;
@@ -145,7 +148,7 @@ impl Books {
         for counts in events.read() {
             let Some(slept) = all.get_mut(&counts.cpu) else { continue };
             let table = &self.tables[&counts.cpu];
-            // Without a table every state is the plain halt.
+            // Without a table every state counts as the plain halt.
             let halts =
                 |state: usize| table.0.get(state).is_none_or(|state| state.kind == CstateKind::Halting);
             slept.events = Duration::ZERO;

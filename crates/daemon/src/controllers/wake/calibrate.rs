@@ -1,13 +1,17 @@
-//! What waking takes here, and by what a CPU is best kept awake: measured, since firmware's numbers are promises.
+//! Measures how long waking a CPU takes on this machine, and how a CPU is best kept awake. Figures
+//! from firmware are only promises.
 //!
-//! - *Exit latency*: how late a thread's own timer is after 10 ms of sleep, 99th percentile, per CPU. It holds the timer's lateness, the
-//!   exit from whatever state that CPU sleeps in, the host's share on a virtual machine, and the scheduler.
-//! - *Alarm*: the same of a timer that the kernel sets as the CPU goes idle. What is quicker is taken, on all CPUs; the thread's if they differ
-//!   by less than a tenth.
-//! - *Doorbell*: from a wake-up by another CPU until the woken thread runs, median.
-//! - *Act*: the same wake-up with the sleeper's CPU polling, and with a thread spinning on it. What is quicker is taken; polling if they
-//!   differ by less than a tenth, for it needs no interrupt. Quicker is what is so at the median *and* at the 90th percentile: of a
-//!   hundred wake-ups the 99th percentile is a single one, and on a virtual machine the host has its word in that.
+//! - *Exit latency*: the lateness of a thread's own timer after 10 ms of sleep, 99th percentile,
+//!   per CPU. It contains the timer's lateness, the exit from that CPU's idle state, the host's
+//!   share on a virtual machine, and the scheduler.
+//! - *Alarm*: the same for a timer that the kernel sets as the CPU goes idle. All CPUs get the
+//!   quicker one, and the thread's timer if the two differ by less than a tenth.
+//! - *Doorbell*: the time from a wake-up by another CPU until the woken thread runs, median.
+//! - *Act*: the same wake-up while the sleeper's CPU polls, and while a thread spins on it. The
+//!   quicker one is taken. Polling is taken if they differ by less than a tenth, because it needs
+//!   no interrupt. Quicker means quicker at the median *and* at the 90th percentile: the 99th
+//!   percentile of a hundred wake-ups is a single one, and on a virtual machine the host affects
+//!   it.
 
 use super::{Act, Alarm};
 use linux::AffinityError;
@@ -19,15 +23,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What was measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calibration {
-    /// How late timers were on each CPU, after sleeps of [`SLEEP`].
+    /// Timer lateness on each CPU, after sleeps of [`SLEEP`].
     pub timers: BTreeMap<CpuId, Latency>,
-    /// The same of timers that the kernel sets; empty where it cannot, or was not asked.
+    /// The same for timers that the kernel sets; empty if the kernel cannot, or was not asked.
     #[serde(default)]
     pub kernel_timers: BTreeMap<CpuId, Latency>,
-    /// A wake-up from another CPU as the machine is; `None` with a single CPU.
+    /// A wake-up from another CPU on the unchanged machine; `None` with a single CPU.
     pub stock: Option<Latency>,
     /// The same while the sleeper's CPU polls.
     pub polling: Option<Latency>,
@@ -35,20 +38,16 @@ pub struct Calibration {
     pub spinning: Option<Latency>,
 }
 
-/// Percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Half took no longer.
     pub p50: Duration,
-    /// 9 of 10 took no longer.
     pub p90: Duration,
-    /// 99 of 100 took no longer.
     pub p99: Duration,
 }
 
-/// Before each wake-up: long enough for a CPU to sleep as deeply as it does.
+/// The sleep before each wake-up: long enough for a CPU to reach its usual idle state.
 pub const SLEEP: Duration = Duration::from_millis(10);
-/// So many of each: a 99th percentile needs a hundred.
+/// A 99th percentile needs a hundred samples.
 const SAMPLES: usize = 100;
 
 impl Latency {
@@ -57,7 +56,7 @@ impl Latency {
         (!sorted.is_empty()).then(|| Self { p50: of(50), p90: of(90), p99: of(99) })
     }
 
-    /// By more than a tenth, for nearly all.
+    /// True if quicker by more than a tenth, at the median and at the 90th percentile.
     fn is_quicker_than(self, other: Self) -> bool {
         self.p50.scale(1.1) < other.p50 && self.p90.scale(1.1) < other.p90
     }
@@ -79,7 +78,7 @@ impl Calibration {
             None => BTreeMap::new(),
         };
         let mut found = Self { timers, kernel_timers, ..Self::default() };
-        // The last sleeps, because interrupts prefer the first.
+        // The sleeper is the last CPU, because interrupts prefer the first.
         let (Some(&waker), Some(&sleeper)) = (cpus.0.first(), cpus.0.last()) else { return Ok(found) };
         if waker == sleeper || ends.load(Ordering::Acquire) {
             return Ok(found);
@@ -101,7 +100,7 @@ impl Calibration {
         found.spinning = std::thread::scope(|scope| {
             let spinning = scope.spawn(|| {
                 linux::pin_current_thread(sleeper)?;
-                // Whoever is woken shall run at once, as beside a helper that spins.
+                // The woken thread shall run at once, as beside a helper that spins.
                 let _ = linux::schedule_idle();
                 while !has_ended.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
@@ -116,7 +115,7 @@ impl Calibration {
         Ok(found)
     }
 
-    /// What keeps a CPU awake best.
+    /// The best way to keep a CPU awake.
     pub fn act(&self) -> Act {
         match (self.polling, self.spinning) {
             (Some(polling), Some(spinning)) if spinning.is_quicker_than(polling) => Act::Spin,
@@ -125,7 +124,7 @@ impl Calibration {
         }
     }
 
-    /// What wakes a CPU best.
+    /// The best way to wake a CPU.
     pub fn alarm(&self) -> Alarm {
         let is_quicker = |(cpu, kernel): (&CpuId, &Latency)| {
             self.timers.get(cpu).is_some_and(|own| kernel.is_quicker_than(*own))
@@ -134,7 +133,7 @@ impl Calibration {
         if is_complete && self.kernel_timers.iter().all(is_quicker) { Alarm::Kernel } else { Alarm::Thread }
     }
 
-    /// What waking `cpu` by `alarm` takes.
+    /// The time that `alarm` takes to wake `cpu`.
     pub fn exit_latency(&self, cpu: CpuId, alarm: Alarm) -> Option<Duration> {
         let of = match alarm {
             Alarm::Thread => &self.timers,
@@ -143,12 +142,11 @@ impl Calibration {
         Some(of.get(&cpu)?.p99)
     }
 
-    /// From a doorbell until the planner hears.
+    /// The time from a doorbell until the planner runs.
     pub fn doorbell(&self) -> Duration {
         self.stock.map_or(Duration::ZERO, |stock| stock.p50)
     }
 
-    /// As a person reads it.
     pub fn text(&self) -> String {
         use std::fmt::Write as _;
         let mut text = String::new();
@@ -173,7 +171,7 @@ impl Calibration {
     }
 }
 
-/// Each CPU's, all at once.
+/// Runs `measure` for all CPUs at once.
 fn on_each(
     cpus: &CpuList,
     measure: impl Fn(CpuId) -> Result<Vec<Duration>, AffinityError> + Sync,
@@ -190,7 +188,8 @@ fn on_each(
     })
 }
 
-/// Of a timer that the kernel sets: sorted, and empty where it cannot be had, or that CPU hardly ever sleeps.
+/// The lateness of a timer that the kernel sets, sorted. Empty if there is no such timer, or if
+/// that CPU hardly ever sleeps.
 fn kernel_timer_lateness(cpu: CpuId, alarms: &AlarmProgram) -> Result<Vec<Duration>, AffinityError> {
     linux::pin_current_thread(cpu)?;
     let Ok(alarm) = alarms.alarm(cpu) else { return Ok(Vec::new()) };
@@ -200,7 +199,8 @@ fn kernel_timer_lateness(cpu: CpuId, alarms: &AlarmProgram) -> Result<Vec<Durati
     let end = linux::now() + SLEEP * (3 * SAMPLES as u64);
     while found.len() < SAMPLES && linux::now() < end {
         alarm.set(Some(linux::now() + SLEEP));
-        // Whatever wakes it for nothing is no sample, nor is a time at which the CPU was busy.
+        // A wake-up for another reason is no sample, and neither is an alarm while the CPU was
+        // busy.
         if let Some(fell) = waiter.wait(Some(SLEEP * 10)).filter(|fell| fell.was_asleep) {
             found.push(linux::now().since(fell.due));
         }
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(act(us(50, 80, 90), us(19, 25, 29)), Act::Spin);
         assert_eq!(act(None, us(19, 25, 29)), Act::Spin, "no idle limits here");
         assert_eq!(act(us(5, 9, 12), None), Act::Polling);
-        assert_eq!(act(None, None), Act::Polling, "one CPU, nobody to wake it");
+        assert_eq!(act(None, None), Act::Polling, "one CPU, and no other to wake it");
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
     fn one_wake_up_in_a_hundred_that_the_host_disturbed_decides_nothing() {
         let act = |polling, spinning| Calibration { polling, spinning, ..Calibration::default() }.act();
         assert_eq!(act(us(7, 11, 238), us(23, 30, 34)), Act::Polling);
-        // Quicker for most and slower for the rest, or the other way round: neither is.
+        // A way that is quicker for most wake-ups and slower for the rest is not taken as quicker.
         assert_eq!(act(us(20, 21, 22), us(10, 40, 50)), Act::Polling);
         assert_eq!(act(us(10, 40, 50), us(20, 21, 22)), Act::Polling);
     }

@@ -1,7 +1,8 @@
-//! What one caller has said and not yet ended: its names for requests, to the planner's.
+//! The open requests of one caller: maps its request names to the planner's.
 //!
-//! What always holds: a caller has at most [`OUTSTANDING_MAX`] things under way, the oldest of which is forgotten (as something that
-//! never came) when one more comes; a name that is used twice means the later; when the caller goes, all of it is taken back.
+//! Invariants: a caller has at most [`OUTSTANDING_MAX`] open requests; one more replaces the
+//! oldest, which counts as never come. A name that is used twice means the later request. When the
+//! caller goes, all its requests are withdrawn.
 
 use super::plan::Plan;
 use machine::{CpuId, Duration, Instant};
@@ -12,7 +13,7 @@ use policy::wake_plan::{
 use slots::wake::Said;
 use std::collections::BTreeMap;
 
-/// What foresees, for all callers.
+/// The predictors, shared by all callers.
 #[derive(Debug)]
 pub(super) struct Predictors {
     pub kernels: Kernels,
@@ -33,7 +34,7 @@ impl Default for Predictors {
 }
 
 impl Predictors {
-    /// How each fared, by name.
+    /// Each predictor's record, by name.
     pub fn records(&self) -> [(&'static str, Record); 4] {
         [
             ("kernels", self.kernels.total()),
@@ -44,17 +45,16 @@ impl Predictors {
     }
 }
 
-/// More are not kept.
+/// The most open requests of a caller.
 pub(super) const OUTSTANDING_MAX: usize = 256;
 
-/// One caller.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub principal: Principal,
     under_way: BTreeMap<u64, UnderWay>,
     /// The last arrival of each stream.
     streams: BTreeMap<u64, (Launched, Vec<RequestId>)>,
-    /// In order of saying; a name may stand here after it is over.
+    /// In the order of arrival; a name may stand here after its request has ended.
     order: std::collections::VecDeque<u64>,
     pub accepted: u64,
     pub refused: u64,
@@ -75,10 +75,10 @@ enum Slip {
     Announced(Announced),
 }
 
-/// Times further from now than this are taken for this far.
+/// A time further from now than this is taken as this far.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Streams of arrivals of one caller.
+/// The most streams of arrivals of one caller.
 const STREAMS_MAX: usize = 32;
 
 impl Caller {
@@ -94,9 +94,9 @@ impl Caller {
         }
     }
 
-    /// Takes in what was said; what was asked for directly and refused comes back.
+    /// Carries out one message. A direct request that is refused is the error.
     pub fn hear(&mut self, plan: &mut Plan, now: Instant, said: Said) -> Result<(), Refused> {
-        // A time in the future has not come, and one an hour ago is of no use to who learns.
+        // A time in the future has not come, and one an hour ago teaches a predictor nothing.
         let past =
             |at: Instant| at.clamp(Instant::from_nanos(now.as_nanos().saturating_sub(HOUR.as_nanos())), now);
         let ahead = |at: Instant| at.min(now + HOUR);
@@ -132,7 +132,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Everything that it has said is taken back.
+    /// Withdraws all requests of the caller.
     pub fn depart(&mut self, plan: &mut Plan, now: Instant) {
         for id in self.under_way.keys().copied().collect::<Vec<_>>() {
             self.withdrawn(plan, now, id);
@@ -226,12 +226,12 @@ impl Caller {
         self.under_way.insert(id, under_way);
         while self.under_way.len() > OUTSTANDING_MAX || self.order.len() > 2 * OUTSTANDING_MAX {
             let Some(oldest) = self.order.pop_front() else { break };
-            // A name whose turn came early because it was used again is one that few will miss.
+            // This drops a name early if it was used again. Few callers will miss it.
             self.withdrawn(plan, now, oldest);
         }
     }
 
-    /// Nobody's numbers are another's.
+    /// Keeps the keys of two callers apart.
     fn kernel(&self, key: u64) -> KernelId {
         KernelId(u64::from(self.principal.0) << 44 ^ key & ((1 << 44) - 1))
     }
@@ -256,7 +256,7 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    /// A plan whose windows are nobody's: what is decided is told by the planner.
+    /// A plan without windows: the planner shows the decisions.
     fn plan() -> Plan {
         let costs = CpuCosts {
             cpu: CPU,
@@ -319,7 +319,7 @@ mod tests {
                 .unwrap();
             let window = plan.planner().windows(CPU).next();
             now += 500 + id % 7;
-            // Its helper's timer.
+            // Stands in for its helper's timer.
             if let Some(window) = window {
                 plan.attend(window.from, CPU, Some(window.from));
                 assert!(plan.planner().awake_until(CPU).is_some_and(|until| until >= at(now)), "{id}");

@@ -1,4 +1,4 @@
-//! What the `[wake]` table of the configuration says.
+//! The `[wake]` table of the configuration.
 
 use super::{Act, Alarm, Token, WakeOptions};
 use crate::controllers::Refusal;
@@ -18,19 +18,19 @@ pub struct WakeConfig {
     /// The time that waking takes; measured at the start where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_latency: Option<String>,
-    /// A window begins so much earlier than that.
+    /// A window begins earlier than waking takes, by this margin.
     #[serde(with = "machine::duration_text")]
     pub margin: Duration,
-    /// How CPUs are kept awake; what was measured to be quicker where it is left out.
+    /// How CPUs are kept awake; the way that measured quicker where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub act: Option<Act>,
-    /// How CPUs are woken; what was measured to be quicker where it is left out.
+    /// How CPUs are woken; the way that measured quicker where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alarm: Option<Alarm>,
     /// The longest window that a request may ask for.
     #[serde(with = "machine::duration_text")]
     pub max_stay: Duration,
-    /// Requests a second of one user, under whatever names, and of all callers that know the token.
+    /// Requests a second of one user, under all its names, and of all callers that know the token.
     pub max_rate: u32,
     /// Percent of one CPU's time for which one user may keep CPUs awake.
     pub max_share: f64,
@@ -60,7 +60,7 @@ pub struct WakeConfig {
     /// The CPU on which callers are heard; the first where it is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<u16>,
-    /// Leave the kernel's events of sleep alone: accounts then rest on cpuidle's residency.
+    /// Leave the kernel's idle events alone: accounts then rest on cpuidle's residency.
     pub without_events: bool,
 }
 
@@ -90,17 +90,18 @@ impl Default for WakeConfig {
     }
 }
 
-/// So many users may make as many requests as each may.
+/// The number of users that can all ask at their full rate.
 const CALLERS_AT_FULL_RATE: u32 = 4;
 
 impl WakeConfig {
-    /// Refuses values that can mean nothing, and remote callers without a token.
+    /// Refuses meaningless values, and remote callers without a token.
     pub fn check(&self) -> Result<(), Refusal> {
         for (name, address) in [("udp", self.udp), ("http", self.http)] {
             let Some(address) = address else { continue };
             if self.token_file.is_none() {
                 return Err(Refusal::usage(format!(
-                    "{name} (--{name}) needs token_file (--token-file): `head -c 24 /dev/urandom | base64 > token; chmod 600 token`"
+                    "{name} (--{name}) needs token_file (--token-file): `head -c 24 /dev/urandom \
+                     | base64 > token; chmod 600 token`"
                 )));
             }
             if !address.ip().is_loopback() && !self.remote {
@@ -145,7 +146,7 @@ impl WakeConfig {
         let params = Params {
             margin: self.margin,
             max_stay: self.max_stay,
-            // More than one principal may have: none can fill a CPU's places alone.
+            // More than one principal may have, so that none can fill a CPU's places alone.
             max_per_cpu: 256,
             max_per_principal: 64,
             allowance: Some(allowance(self.max_rate, self.max_share)),

@@ -1,4 +1,4 @@
-//! The planner as a controller: a thread that looks after it now and then.
+//! The planner as a controller: a thread that checks on it now and then.
 
 use super::{WakeConfig, WakeDaemon, WakeHandle};
 use crate::controllers::{Controller, ControllerStatus, Machine, Refusal, Seen};
@@ -6,12 +6,11 @@ use machine::Instant;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Lost windows are looked for, and the state is published, this often.
+/// The interval of looking for lost windows and of publishing the state.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// A planner at work.
 pub struct Wake {
-    /// `None` once it was released.
+    /// `None` after the release.
     daemon: Option<WakeDaemon>,
     handle: WakeHandle,
     notices: Vec<String>,
@@ -66,7 +65,7 @@ impl Controller for Wake {
     }
 
     fn release(&mut self) -> Vec<String> {
-        // Closes all windows and gives the limits back.
+        // Closes all windows and returns the limits.
         self.daemon = None;
         Vec::new()
     }

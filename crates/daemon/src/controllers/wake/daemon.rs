@@ -1,4 +1,4 @@
-//! The planner as a whole: what is opened, in which order, and how things are.
+//! The whole planner: its start, its end and its status.
 
 use super::books::Books;
 use super::caller::Predictors;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-/// A planner at work. Dropped, it closes all windows and gives the limits back.
+/// A running planner. Dropping it closes all windows and returns the limits.
 #[derive(Debug)]
 pub struct WakeDaemon {
     shared: Shared,
@@ -32,7 +32,7 @@ pub struct WakeDaemon {
     udp: Option<SocketAddr>,
 }
 
-/// For other threads: how things are, an end, remote callers.
+/// A handle for other threads: status, end and remote callers.
 #[derive(Clone, Debug)]
 pub struct WakeHandle(pub(super) Arc<Inner>);
 
@@ -53,7 +53,7 @@ pub(super) struct Inner {
 }
 
 impl WakeDaemon {
-    /// Measures, takes the knobs, and listens. What is there to say of the machine comes beside.
+    /// Measures, takes the knobs, and listens. Returns notices about the machine as well.
     pub fn open(
         options: &WakeOptions,
         limits: &IdleLimits,
@@ -75,7 +75,7 @@ impl WakeDaemon {
         ends: &AtomicBool,
     ) -> Result<(Self, Vec<String>), WakeError> {
         let mut notices = Vec::new();
-        // Not where it was not asked for and nothing is measured.
+        // The kernel's timer is tried where it was asked for, or where waking is measured.
         let is_kernel_asked = match options.alarm {
             Some(alarm) => alarm == Alarm::Kernel,
             None => options.exit_latency.is_none(),
@@ -83,7 +83,7 @@ impl WakeDaemon {
         let alarms = match is_kernel_asked.then(AlarmProgram::load).transpose() {
             Ok(alarms) => alarms,
             Err(error) if options.alarm.is_some() => return Err(WakeError::Unsupported(error.to_string())),
-            // The thread's timer does.
+            // The thread's timer takes its place.
             Err(_) => None,
         };
         let calibration = match options.exit_latency {
@@ -118,7 +118,7 @@ impl WakeDaemon {
                 Act::Spin => None,
                 Act::Polling => match limits.window(cpu) {
                     Ok(window) => Some(window),
-                    // It is opened when its CPU's holder has let go.
+                    // The window opens when the holder of its CPU has released it.
                     Err(_) if limits.is_waiting() => None,
                     Err(reason) => return Err(WakeError::Unsupported(reason)),
                 },
@@ -189,20 +189,19 @@ impl WakeDaemon {
         Ok((daemon, notices))
     }
 
-    /// Where datagrams are heard, with the port that was chosen.
+    /// The address for datagrams, with the port that the kernel chose.
     pub fn udp_address(&self) -> Option<SocketAddr> {
         self.udp
     }
 
-    /// For other threads.
     pub fn handle(&self) -> WakeHandle {
         self.handle.clone()
     }
 
-    /// To be called now and then: opens windows anew that were lost. What there is to say comes back.
+    /// To be called now and then: opens lost windows again, and returns notices.
     pub fn look_after(&mut self) -> Vec<String> {
         if self.handle.0.act == Act::Polling {
-            // Not under the plan's lock, which a loop's head would keep.
+            // Not in the loop's head, which would keep the plan's lock through the loop.
             let lost = self.shared.look().lost_windows();
             for cpu in lost {
                 if let Ok(window) = self.limits.window(cpu) {
@@ -219,7 +218,7 @@ impl Drop for WakeDaemon {
         self.handle.stop();
         self.shared.look().helpers().iter().for_each(|helper| helper.end());
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
         self.shared.change(Plan::release);
@@ -227,10 +226,10 @@ impl Drop for WakeDaemon {
     }
 }
 
-/// Under this name CPUs are held.
+/// CPUs are held under this name.
 const ASKER: &str = "wake";
 
-/// A sleep shorter than this saves nothing.
+/// The shortest sleep that saves energy.
 fn shallowest(limits: &IdleLimits, cpu: CpuId) -> Duration {
     let table = limits.table(cpu);
     let halts = table.0.iter().filter(|state| state.kind == machine::CstateKind::Halting);
@@ -238,23 +237,22 @@ fn shallowest(limits: &IdleLimits, cpu: CpuId) -> Duration {
 }
 
 impl WakeHandle {
-    /// It shall end.
+    /// Tells all threads to end.
     pub fn stop(&self) {
         self.0.has_ended.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.0.stop, &1_u64.to_ne_bytes());
     }
 
-    /// True once it was told to end.
+    /// True after [`Self::stop`].
     pub fn has_ended(&self) -> bool {
         self.0.has_ended.load(Ordering::Acquire)
     }
 
-    /// Where remote callers are heard, if a token was given.
+    /// Hears remote callers; `None` without a token.
     pub fn remote(&self) -> Option<RemoteDesk> {
         self.0.remote.clone()
     }
 
-    /// How things are.
     pub fn status(&self) -> WakeStatus {
         let inner = &*self.0;
         let passed = inner.books.lock().unwrap_or_else(PoisonError::into_inner).read();
@@ -303,7 +301,7 @@ impl WakeHandle {
             owned_joules += closed.energy.0 as f64 / 1e6;
         }
         drop(plan);
-        // Beside all windows CPUs were awake for everybody else.
+        // Outside all windows CPUs were awake for other work.
         let rest = (passed.all - passed.asleep) - owned;
         let books = inner.books.lock().unwrap_or_else(PoisonError::into_inner);
         let rest_joules = books.model.active.as_watts() * rest.as_secs_f64();

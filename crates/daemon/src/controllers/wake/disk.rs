@@ -1,13 +1,16 @@
-//! Disks, without a word from any program: the kernel tells when an operation goes to a disk, its time is predicted from those before of its
-//! kind, size and depth, and the CPU that waits for it is awake in time, and so is the one that takes the disk's interrupts.
+//! Wake-ups for disk operations, without a message from any program. The kernel reports an
+//! operation that goes to a disk. Its time is predicted from earlier operations of its kind, size
+//! and depth. The CPU that waits for it is awake in time, and so is the CPU that takes the disk's
+//! interrupts.
 //!
-//! Who hears of an operation is a thread on the CPU that asked: that CPU is awake then, about to wait. A fast disk answers before it
-//! could be woken again, so its window is opened at once and the CPU does not sleep at all; for slower ones it sleeps first.
+//! A thread on the CPU that issued the operation gets the report: that CPU is awake then and about
+//! to wait. A fast disk answers before the CPU could be woken again, so its window opens at once
+//! and the CPU does not sleep at all. For a slower disk the CPU sleeps first.
 //!
-//! Which CPU takes them is learned from completions: a queue's interrupts mostly stay where they are.
+//! Completions teach which CPU takes the interrupts: a queue's interrupts mostly stay on one CPU.
 //!
-//! What always holds: at most [`UNDER_WAY_MAX`] operations are remembered, and one whose completion was lost is forgotten when its name is used
-//! again or there is no room.
+//! Invariants: at most [`UNDER_WAY_MAX`] operations are remembered. An operation whose completion
+//! was lost is forgotten when its name is used again.
 
 use super::plan::Shared;
 use super::{PrincipalKind, Roll};
@@ -17,10 +20,9 @@ use policy::wake_plan::{Device, DeviceParams, Issued, Operation, Principal, Reco
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// More are not remembered: more than any disk's queue.
+/// More than any disk's queue holds.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// Disks that are watched.
 #[derive(Debug)]
 pub(super) struct Disks {
     known: Arc<Mutex<Known>>,
@@ -42,7 +44,7 @@ struct Disk {
 }
 
 impl Disks {
-    /// Watches `device`, or all, for whoever waits on these CPUs.
+    /// Watches `device`, or all disks, for threads that wait on these CPUs.
     pub fn open(device: Option<u32>, cpus: &CpuList, shared: Shared, roll: &Roll) -> Result<Self, BpfError> {
         let program = BlockProgram::load(device)?;
         let principal = shared.change(|plan| roll.enter(plan, PrincipalKind::Device, None, "disks"));
@@ -55,7 +57,7 @@ impl Disks {
         Ok(Self { known, program, _notifiers: notifiers })
     }
 
-    /// How the predictions fared: of reads, of writes.
+    /// The records of the predictions for reads and for writes.
     pub fn records(&self) -> [Record; 2] {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         [Operation::Read, Operation::Write].map(|operation| {
@@ -66,7 +68,7 @@ impl Disks {
         })
     }
 
-    /// Records that found no room.
+    /// The number of events that found no room in a buffer.
     pub fn lost(&self) -> u64 {
         self.program.counted()[1]
     }

@@ -1,14 +1,18 @@
-//! A thread on each CPU that wakes it: a timer of its own fires there, whatever state the CPU sleeps in, and opens the window.
+//! A thread on each CPU wakes that CPU: its timer fires there in any idle state, and the thread
+//! opens the window.
 //!
-//! A write of the idle limit wakes nobody; a timer does, if it is armed on the CPU that shall wake. So each CPU has a thread pinned to
-//! it, asleep until the next window of that CPU begins. When that time moves nearer it is called and arms its timer anew; when it
-//! moves away the timer fires for nothing, once.
+//! A write of the idle limit wakes no CPU. A timer does, if it is armed on the CPU that shall wake.
+//! So each CPU has a thread pinned to it, which sleeps until the CPU's next window begins. When
+//! that time moves nearer, the thread is called and arms its timer anew. When it moves away, the
+//! timer fires once for nothing.
 //!
-//! Its own timer is one way to wake it, [`super::Alarm::Thread`]; the other is a timer that the kernel sets when the CPU goes idle, [`super::Alarm::Kernel`]: then a
-//! helper is called only for a CPU that would sleep past the new time, and a CPU that is busy gets its window when it goes idle.
+//! The thread's own timer is one alarm, [`super::Alarm::Thread`]. The other is a timer that the
+//! kernel sets when the CPU goes idle, [`super::Alarm::Kernel`]. Then a helper is called only for a
+//! CPU that would sleep past the new time, and a busy CPU gets its window when it goes idle.
 //!
-//! By [`Act::Spin`] the thread stays on its CPU through the window instead of limiting the idle states, for kernels without the limit, and gives
-//! way to every other. Another thread's wake-up then has to interrupt it. A low priority would not do for that: one wake-up in a hundred then
+//! With [`Act::Spin`] the thread stays on its CPU through the window instead of limiting the idle
+//! states, for kernels without such a limit. It yields to every other thread: a wake-up of another
+//! thread has to interrupt it. A low priority does not ensure that: one wake-up in a hundred then
 //! waits for the end of the window (`linux::schedule_idle`).
 
 use super::Act;
@@ -23,32 +27,32 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-/// What a helper and those who call it share.
+/// The state that a helper shares with its callers.
 #[derive(Debug)]
 pub(super) struct Helper {
     pub cpu: CpuId,
     pub act: Act,
-    /// When it shall wake, in ns; [`NEVER`].
+    /// The time of its next wake-up in ns, or [`NEVER`].
     due: AtomicU64,
     /// Changes with each call.
     calls: AtomicU32,
-    /// What wakes it then; `None`: a timer of its own.
+    /// The alarm that wakes it then; `None`: its own timer.
     alarm: Option<KernelAlarm>,
     has_ended: AtomicBool,
-    /// Until when the window lasts, in ns; 0: it is closed.
+    /// The end of the window in ns; 0: it is closed.
     pub spin_until: AtomicU64,
 }
 
 const NEVER: u64 = u64::MAX;
 
-/// How a helper's time is set.
+/// Whether a new time has to call the helper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Set {
-    /// By itself, so that it need not be called.
+    /// The helper itself sets it, so that it need not be called.
     Itself,
-    /// Called only if it would wake later: one that wakes too soon looks, and sleeps again.
+    /// It is called only if it would wake later. If it wakes too soon, it looks and sleeps again.
     IfSooner,
-    /// Called in any case: its CPU is kept awake until it has run.
+    /// It is called in any case: its CPU is kept awake until it has run.
     Anew,
 }
 
@@ -65,7 +69,7 @@ impl Helper {
         })
     }
 
-    /// It shall wake then. True if it has to be rung for that.
+    /// Sets the time of the next wake-up. True if the helper has to be called for that.
     #[must_use]
     pub fn set(&self, due: Option<Instant>, how: Set) -> bool {
         let nanos = due.map_or(NEVER, Instant::as_nanos);
@@ -82,23 +86,23 @@ impl Helper {
         match how {
             Set::Itself => false,
             Set::IfSooner => alarm.sleeps_past(due),
-            // Who runs there now is followed by the idle task, and with it by the timer.
+            // The idle task follows the thread that runs there now, and sets the timer.
             Set::Anew => alarm.is_idle(),
         }
     }
 
-    /// It shall end.
+    /// Tells the thread to end.
     pub fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.ring();
     }
 
-    /// Its time has come, and it has not looked at the plan since.
+    /// True if its time has come and it has not looked at the plan since.
     pub fn is_due(&self, now: Instant) -> bool {
         self.due.load(Ordering::Acquire) <= now.as_nanos()
     }
 
-    /// It sleeps until another time than it should.
+    /// Wakes the helper to look at its time again.
     pub fn ring(&self) {
         self.calls.fetch_add(1, Ordering::Release);
         match &self.alarm {
@@ -112,7 +116,8 @@ impl Helper {
         self.calls.load(Ordering::Acquire)
     }
 
-    /// For when it was to wake, if the time had come while its CPU slept; not if it was called.
+    /// Waits. Returns the time of the wake-up if it came while the CPU slept, and `None` after a
+    /// call.
     fn wait(&self, waiter: Option<&mut AlarmWaiter<'_>>) -> Option<Instant> {
         let calls = self.calls.load(Ordering::Acquire);
         let due = self.due.load(Ordering::Acquire);
@@ -133,7 +138,7 @@ impl Helper {
     }
 }
 
-/// Starts the thread; the reason why it is an ordinary one, if so.
+/// Starts the thread. The text says why it has no real-time or idle policy.
 pub(super) fn start(helper: Arc<Helper>, shared: Shared) -> Result<(JoinHandle<()>, Option<String>), String> {
     let (ready, is_ready) = channel();
     let cpu = helper.cpu;
@@ -161,7 +166,7 @@ fn run(helper: &Helper, shared: &Shared, ready: &Sender<Result<Option<String>, S
             return;
         }
     };
-    // Who spins must not keep anybody from running.
+    // A thread that spins must not keep any other from running.
     let notice = match helper.act {
         Act::Polling => linux::schedule_fifo_bounded().err().map(|error| error.to_string()),
         Act::Spin => linux::schedule_idle().err().map(|error| error.to_string()),

@@ -1,29 +1,35 @@
-//! Anticipatory wake-ups on a live machine: `policy::wake_plan` with Linux on both sides (the CPU sleeps paper, section 2).
+//! Anticipatory wake-ups on a live machine: `policy::wake_plan` between two sides of Linux (the CPU
+//! sleeps paper, section 2).
 //!
 //! ```text
-//!   ring (slots::wake), a doorbell each --+
-//!   lines over a Unix socket -------------+--> loop --> Caller --> Plan --> policy::wake_plan::Planner
-//!   datagrams, HTTP (token) --------------+                         |           |
-//!   disk events (BPF) --------------------+                         |           +-- due --> Helper, one a CPU, pinned: its own timer
-//!                                                                   |                          |
-//!                                            arbiter::IdleWindow <--+--------------------------+  opens and closes
+//!   ring (slots::wake), doorbell -+
+//!   lines over a Unix socket -----+--> loop --> Caller --> Plan --> policy::wake_plan::Planner
+//!   datagrams, HTTP (token) ------+                         |        |
+//!   disk events (BPF) ------------+                         |        +-- due --> Helper
+//!                                                           |                      |
+//!                          arbiter::IdleWindow <------------+----------------------+
+//!                                                        closes                  opens
 //! ```
 //!
-//! One loop hears everybody but the disks; it has no timer and sleeps until something is said. Of a disk's operations a thread on the CPU that
-//! asked hears. Each CPU has a helper thread (`helper`) whose timer wakes that CPU and opens its window, so the begin of a window does not
-//! wait for anybody else's wake-up. Whoever changes the plan does so under its lock and carries out at once what follows.
+//! One loop hears all callers. It has no timer, and sleeps until a message comes. Disk operations
+//! are heard by a thread on the CPU that issued them. Each CPU has a helper thread (`helper`) whose
+//! timer wakes that CPU and opens its window, so the start of a window waits for no other wake-up.
+//! A thread that changes the plan holds its lock and carries out the consequences at once.
 //!
-//! Terms. A *window* is what the planner calls one, in force: the CPU polls ([`Act::Polling`]). Its *alarm* wakes the CPU for it ([`Alarm`]).
-//! The *lead* of a request is doorbell, exit latency and margin. A *principal* is a user and a name; several connections may be one. *Too
-//! late*: nearer than the lead.
+//! Terms. A *window* is a time for which the planner keeps a CPU awake: the CPU polls
+//! ([`Act::Polling`]). Its *alarm* wakes the CPU for it ([`Alarm`]). The *lead* of a request is the
+//! sum of doorbell, exit latency and margin. A *principal* is a user and a name; several
+//! connections may share one. *Too late* means nearer than the lead.
 //!
-//! What always holds:
-//! - Idle limits are changed through `linux::arbiter` alone, so journalled first, and combined with what others ask; a window that is open
-//!   when this process is killed is closed by `roost restore`, and by the next arbiter.
-//! - What a caller asked is taken back when its connection ends, however it ends.
-//! - Limits hold for users, and for all who know the token; a name is for the books, and its account ends.
-//! - A caller can be slow, dead or hostile: its ring is bounded and read in turns, its line is cut off, its answers are dropped with it,
-//!   and the planner's limits hold for its user.
+//! Invariants:
+//! - Idle limits are changed through `linux::arbiter` alone, so they are journalled first and
+//!   combined with other requests. A window that is open when this process is killed is closed by
+//!   `roost restore`, and by the next arbiter.
+//! - A caller's requests are withdrawn when its connection ends, however it ends.
+//! - Allowances bind users, and all callers that know the token together. A name only tells
+//!   accounts apart, and its account ends.
+//! - A caller can be slow, dead or hostile: its ring is bounded and read in turns, a long line is
+//!   cut off, unread answers end the connection, and the planner's limits bind its user.
 
 mod books;
 mod calibrate;
@@ -57,7 +63,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use thiserror::Error;
 
-/// By what a CPU is kept awake.
+/// How a CPU is kept awake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
@@ -76,7 +82,7 @@ impl fmt::Display for Act {
     }
 }
 
-/// By what a CPU that sleeps is woken in time.
+/// How a sleeping CPU is woken in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Alarm {
@@ -96,71 +102,58 @@ impl fmt::Display for Alarm {
     }
 }
 
-/// What is asked of the planner as a whole.
 #[derive(Clone, Debug)]
 pub struct WakeOptions {
-    /// Which CPUs it may keep awake.
+    /// CPUs that it may keep awake.
     pub cpus: CpuList,
-    /// The planner's constants.
     pub params: Params,
-    /// What waking takes, if it is not to be measured.
+    /// The time that waking takes; `None`: it is measured.
     pub exit_latency: Option<Duration>,
-    /// By what CPUs are kept awake; `None`: what was measured to be best.
+    /// How CPUs are kept awake; `None`: the way that measured best.
     pub act: Option<Act>,
-    /// By what they are woken; `None`: the same.
+    /// How CPUs are woken; `None`: the way that measured best.
     pub alarm: Option<Alarm>,
-    /// Where local callers connect.
+    /// The socket for local callers.
     pub socket: PathBuf,
-    /// Users who may, beside this one and root.
+    /// Users that may ask, besides this process's own and root.
     pub users: Vec<u32>,
-    /// Where datagrams are heard.
+    /// The address for datagrams.
     pub udp: Option<SocketAddr>,
-    /// What remote callers have to know.
+    /// The token of remote callers.
     pub token: Option<Token>,
-    /// CPUs that remote callers mean when they name none.
+    /// CPUs of a remote caller that names none.
     pub remote_cpus: CpuList,
-    /// Count sleep by events.
     pub events: bool,
     /// Foresee the operations of disks.
     pub disks: bool,
-    /// The CPU on which callers are heard: one that is woken by what is said, instead of any that sleeps.
+    /// The CPU on which callers are heard: messages wake this CPU instead of any that sleeps.
     pub home: Option<CpuId>,
 }
 
-/// Why it did not start.
+/// The reason why the planner did not start.
 #[derive(Debug, Error)]
 pub enum WakeError {
     /// The idle limits of these CPUs cannot be had.
     #[error(transparent)]
     Lock(#[from] linux::LockError),
-    /// A thread cannot be where it has to.
     #[error(transparent)]
     Affinity(#[from] linux::AffinityError),
-    /// The socket cannot be made.
     #[error(
-        "cannot listen at {place}: {cause}\nhint: another planner may run (roost wake status), or name another place"
+        "cannot listen at {place}: {cause}\nhint: another planner may run (roost wake status), or \
+         name another place"
     )]
-    Taken {
-        /// Where.
-        place: String,
-        /// Why.
-        cause: std::io::Error,
-    },
-    /// Something else.
+    Taken { place: String, cause: std::io::Error },
     #[error("{0}")]
     Failed(String),
-    /// No CPU can be kept awake here.
     #[error("no CPU can be kept awake here: {0}")]
     Unsupported(String),
 }
 
-/// Who a principal is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PrincipalInfo {
     kind: PrincipalKind,
     user: Option<u32>,
     name: String,
-    /// Connections that are it.
     connections: u32,
 }
 
@@ -171,12 +164,13 @@ pub(crate) enum PrincipalKind {
     Device,
 }
 
-/// Gives principals their numbers.
+/// Numbers the principals.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Roll(Arc<AtomicU32>);
 
 impl Roll {
-    /// The principal of that name; new if there was none. It uses the allowance of its user, or of all who know the token.
+    /// The principal of that name, a new one if there was none. It uses the allowance of its user,
+    /// or of all callers that know the token.
     fn enter(&self, plan: &mut Plan, kind: PrincipalKind, user: Option<u32>, name: &str) -> Principal {
         let known = plan
             .principals
@@ -193,7 +187,7 @@ impl Roll {
         principal
     }
 
-    /// One of its connections has ended. The account of a name of which none is left stays in the books for a while.
+    /// Ends one connection of a principal. After the last one its account stays for a while.
     fn leave(&self, plan: &mut Plan, principal: Principal, now: Instant) {
         let has_account = plan.planner().ledger().account(principal).is_some();
         let Some(info) = plan.principals.get_mut(&principal) else { return };
@@ -213,5 +207,5 @@ impl Roll {
     }
 }
 
-/// Accounts of names that are gone. Those that went before are one.
+/// The most accounts of names that are gone. Older ones are merged.
 const GONE_MAX: usize = 64;

@@ -1,4 +1,5 @@
-//! The planner and what carries its plan out, under one lock: whoever holds it may ask, and does at once what follows.
+//! The planner and its windows, under one lock. A thread that holds the lock may ask, and carries
+//! out the consequences at once.
 
 use super::caller::Predictors;
 use super::helper::{Helper, Set};
@@ -13,7 +14,7 @@ use std::ops::Deref;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-/// The plan, shared by the loop that hears and the threads that open windows.
+/// The plan, shared by the loop that hears callers and the threads that open windows.
 #[derive(Clone, Debug)]
 pub(super) struct Shared(Arc<Mutex<Plan>>);
 
@@ -22,20 +23,23 @@ impl Shared {
         Self(Arc::new(Mutex::new(plan)))
     }
 
-    /// To look at.
+    /// Locks the plan for reading.
     pub fn look(&self) -> impl Deref<Target = Plan> + '_ {
         linux::lock_spinning(&self.0)
     }
 
-    /// Changes it. The helpers are called afterwards, once each, and without the lock: who says the end of one event and the time of the next in one
-    /// breath so calls a helper while its CPU is still awake for the first, and a helper that takes its caller's CPU finds the lock free.
+    /// Changes the plan. Helpers are called afterwards, once each, without the lock. So a caller
+    /// that reports the end of one event and the time of the next in one change calls a helper
+    /// while its CPU is still awake for the first. And a helper that preempts its caller finds the
+    /// lock free.
     pub fn change<T>(&self, work: impl FnOnce(&mut Plan) -> T) -> T {
         let mut plan = linux::lock_spinning(&self.0);
         let done = work(&mut plan);
         let mut called = plan.set_timers();
         drop(plan);
         if called.len() > 1 {
-            // One on this CPU takes it at once, and the others would be called when it is done.
+            // A helper on this CPU preempts this thread at once, and the others would be called
+            // after it. It comes last.
             let here = rustix::thread::sched_getcpu();
             called.sort_by_key(|helper| helper.cpu.index() == here);
         }
@@ -44,37 +48,35 @@ impl Shared {
     }
 }
 
-/// What is planned and what is in force.
+/// The planner, its windows and their state.
 #[derive(Debug)]
 pub(super) struct Plan {
     planner: Planner,
     cpus: BTreeMap<CpuId, Planned>,
     pub predictors: Predictors,
     pub principals: BTreeMap<Principal, PrincipalInfo>,
-    /// Those of which no connection is left, in the order in which they went.
+    /// Principals without a connection, in the order in which they went.
     pub gone: VecDeque<Principal>,
     pub tally: PlanTally,
     pub notices: Vec<String>,
 }
 
-/// One CPU.
 #[derive(Debug)]
 struct Planned {
     window: Option<IdleWindow>,
     helper: Arc<Helper>,
-    /// How long after the time of its helper's timer its windows were open, lately.
+    /// The recent lateness of its windows: the time from the helper's timer to the open window.
     late: VecDeque<Duration>,
     since_learned: usize,
     lateness: LengthHistogram,
     opened: u64,
     is_open: bool,
-    /// Its window was closed before its end, where its helper's timer stands.
+    /// Its window was closed early, while its helper's timer stands at the planned end.
     is_cut_short: bool,
-    /// Its helper shall look at once.
+    /// Its helper has to look at once.
     is_called: bool,
 }
 
-/// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PlanTally {
     pub accepted: u64,
@@ -83,7 +85,7 @@ pub(super) struct PlanTally {
     pub writes_failed: u64,
 }
 
-/// What one CPU's helper did.
+/// The work of one CPU's helper.
 #[derive(Clone, Debug)]
 pub(super) struct CpuLook {
     pub cpu: CpuId,
@@ -93,13 +95,13 @@ pub(super) struct CpuLook {
     pub lateness: LengthHistogram,
 }
 
-/// The payer of all who know the token: no user's number.
+/// The payer of all callers that know the token: no user has this number.
 const TOKEN: u64 = 1 << 32;
-/// Lateness is remembered for so many windows of a CPU: enough for a 99th percentile.
+/// The number of windows whose lateness is kept for a CPU: enough for a 99th percentile.
 const LATE_KEPT: usize = 200;
-/// And learned from after so many new ones.
+/// The number of new windows after which the exit latency is learned again.
 const LEARN_EVERY: usize = 50;
-/// A lateness beyond this is no exit latency: the CPU was the host's, or somebody's real-time thread's.
+/// A lateness beyond this is no exit latency: the host or a real-time thread had the CPU.
 const LATE_MAX: Duration = Duration::from_millis(1);
 
 impl Plan {
@@ -134,7 +136,8 @@ impl Plan {
         }
     }
 
-    /// A principal that is new. Who is a user, or knows the token, shares that one's allowance under whatever names.
+    /// Adds a new principal. All names of one user share its allowance, and so do all names that
+    /// know the token.
     pub fn enter(&mut self, principal: Principal, info: PrincipalInfo) {
         let payer = match (info.kind, info.user) {
             (PrincipalKind::Local, Some(user)) => Payer::Shared(user.into()),
@@ -145,14 +148,14 @@ impl Plan {
         self.principals.insert(principal, info);
     }
 
-    /// A principal that is gone: what it asked for is taken back, and its account is closed.
+    /// Removes a principal: its requests are withdrawn and its account is closed.
     pub fn depart(&mut self, now: Instant, principal: Principal) {
         self.planner.handle_departed(now, principal);
         self.principals.remove(&principal);
         self.obey(now, None);
     }
 
-    /// One CPU shall be ready.
+    /// Asks for one CPU to be ready.
     pub fn request(&mut self, now: Instant, request: &Request) -> Result<RequestId, Refused> {
         let answer = self.planner.handle_request(now, request);
         match answer {
@@ -163,7 +166,8 @@ impl Plan {
         answer
     }
 
-    /// Each of these CPUs shall be ready when that is foreseen to happen. What is refused is woken by the event itself, as without us.
+    /// Asks for each of these CPUs to be ready at the predicted time. After a refusal the event
+    /// itself wakes the CPU, as without Roost.
     pub fn foresee(
         &mut self,
         now: Instant,
@@ -176,7 +180,7 @@ impl Plan {
         cpus.filter_map(|cpu| self.request(now, &prediction.request(principal, cpu, since)).ok()).collect()
     }
 
-    /// The event came. False if the request was over.
+    /// Ends a request whose event came. False if the request had ended.
     pub fn came(&mut self, now: Instant, id: RequestId) -> bool {
         let stood = self.planner.handle_came(now, id);
         self.tally.came += u64::from(stood);
@@ -184,32 +188,32 @@ impl Plan {
         stood
     }
 
-    /// It is taken back.
+    /// Withdraws a request. False if the request had ended.
     pub fn withdraw(&mut self, now: Instant, id: RequestId) -> bool {
         let stood = self.planner.handle_withdrawn(now, id);
         self.obey(now, None);
         stood
     }
 
-    /// The helper of `cpu` runs there: opens or closes its window, if it is time. `due` is what its timer was set to.
+    /// Runs in the helper of `cpu`: opens or closes its window if the time has come. `due` is the
+    /// time of its timer.
     pub fn attend(&mut self, now: Instant, cpu: CpuId, due: Option<Instant>) {
-        // The timer that ends a window finds the CPU awake, and says nothing of waking.
+        // The timer that ends a window finds the CPU awake, so it says nothing about waking.
         let due = due.filter(|_| self.cpus.get(&cpu).is_some_and(|planned| !planned.is_open));
         self.planner.handle_timeout(now);
         self.obey(now, Some(cpu));
         self.open_if_due(cpu);
-        // Not before the window is open: until then this thread keeps the CPU from who is woken there.
+        // Not before the window is open: until then this thread delays the thread that is woken
+        // there.
         if let Some(due) = due {
             self.learn(cpu, linux::now().since(due));
         }
     }
 
-    /// What it knows and has counted.
     pub fn planner(&self) -> &Planner {
         &self.planner
     }
 
-    /// Each CPU.
     pub fn looks(&self) -> Vec<CpuLook> {
         let look = |(&cpu, planned): (&CpuId, &Planned)| {
             Some(CpuLook {
@@ -223,7 +227,6 @@ impl Plan {
         self.cpus.iter().filter_map(look).collect()
     }
 
-    /// The helpers, to be ended.
     pub fn helpers(&self) -> Vec<Arc<Helper>> {
         self.cpus.values().map(|planned| Arc::clone(&planned.helper)).collect()
     }
@@ -233,12 +236,12 @@ impl Plan {
         self.cpus.values_mut().for_each(|planned| planned.window = None);
     }
 
-    /// CPUs whose window could not be opened, and is wanted anew.
+    /// CPUs whose window could not be opened and has to be opened again.
     pub fn lost_windows(&self) -> Vec<CpuId> {
         self.cpus.iter().filter(|(_, planned)| planned.window.is_none()).map(|(&cpu, _)| cpu).collect()
     }
 
-    /// A window for one of those, opened if it should be.
+    /// Adds a window for such a CPU, and opens it if its time has come.
     pub fn give_window(&mut self, cpu: CpuId, mut window: IdleWindow) {
         let Some(planned) = self.cpus.get_mut(&cpu) else { return };
         if planned.is_open
@@ -251,14 +254,16 @@ impl Plan {
         planned.window = Some(window);
     }
 
-    /// Does what the planner says. `here`: the CPU on whose helper this runs.
+    /// Carries out the planner's commands. `here`: the CPU whose helper runs this.
     fn obey(&mut self, now: Instant, here: Option<CpuId>) {
         while let Some(command) = self.planner.poll_command() {
             match command {
-                // Its own helper opens it, so that the CPU wakes. One whose time has come is about to.
+                // Its own helper opens it, so that the CPU wakes. A helper whose time has come is
+                // about to.
                 WakeCommand::KeepAwake { cpu, .. } if Some(cpu) != here => {
                     if let Some(planned) = self.cpus.get_mut(&cpu).filter(|planned| !planned.is_open) {
-                        // Its time stays in the past until it has looked: one that is on its way to sleep must not take the window's end for it.
+                        // Its time stays in the past until it has looked. A helper that is about to
+                        // sleep must not take the window's end for its time.
                         planned.is_cut_short = false;
                         if !planned.helper.is_due(now) {
                             let _ = planned.helper.set(Some(now), Set::Anew);
@@ -276,11 +281,13 @@ impl Plan {
         }
     }
 
-    /// Each helper wakes when its CPU's next window begins or ends; those that sleep until another time are to be rung.
+    /// Sets each helper to the start or end of its CPU's next window. Returns the helpers to call,
+    /// which sleep until another time.
     fn set_timers(&mut self) -> Vec<Arc<Helper>> {
         let mut called = Vec::new();
         for (&cpu, planned) in &mut self.cpus {
-            // A CPU whose window was cut short is awake now: later its timer would wake it for nothing.
+            // A CPU whose window was cut short is awake now. Later its timer would wake it for
+            // nothing.
             let how = if std::mem::take(&mut planned.is_cut_short) { Set::Anew } else { Set::IfSooner };
             if planned.helper.set(self.planner.due_of(cpu), how) | std::mem::take(&mut planned.is_called) {
                 called.push(Arc::clone(&planned.helper));
@@ -313,7 +320,7 @@ impl Plan {
     fn close(&mut self, now: Instant, cpu: CpuId) {
         let Some(planned) = self.cpus.get_mut(&cpu) else { return };
         planned.helper.spin_until.store(0, Ordering::Release);
-        // At its end its helper is about to look by itself.
+        // At the end of a window its helper is about to look by itself.
         planned.is_cut_short |= planned.is_open && !planned.helper.is_due(now);
         planned.is_open = false;
         if let Some(window) = &mut planned.window
@@ -321,13 +328,14 @@ impl Plan {
         {
             self.tally.writes_failed += 1;
             self.notices.push(reason);
-            // Dropping it tries again, and the holder's restoring is the last resort.
+            // Dropping the window tries again. If that fails too, the arbiter puts the limit back
+            // at its end.
             planned.window = None;
         }
     }
 
-    /// What waking takes is what it took: the 99th percentile from the time of a helper's timer until its window was open, in the states that this CPU
-    /// really sleeps in.
+    /// The exit latency is measured: the 99th percentile of the time from a helper's timer until
+    /// its window was open, in the idle states that this CPU uses.
     fn learn(&mut self, cpu: CpuId, late: Duration) {
         let Some(planned) = self.cpus.get_mut(&cpu) else { return };
         planned.lateness.record(late);
@@ -403,12 +411,12 @@ mod tests {
             CPUS.iter().for_each(|&cpu| _ = plan.request(at(0), &request(cpu, 1_000)).unwrap());
         });
         assert_eq!(helpers[1].rung(), 1);
-        // The first is there before the other, and the planner tells it of both.
+        // The first helper runs before the other, and the planner's commands concern both.
         shared.change(|plan| plan.attend(at(905), CPUS[0], Some(at(900))));
         assert_eq!((helpers[1].rung(), shared.look().looks()[1].is_open), (1, false));
         shared.change(|plan| plan.attend(at(907), CPUS[1], Some(at(900))));
         assert!(shared.look().looks().iter().all(|look| look.is_open));
-        // One that sleeps is rung.
+        // A helper that sleeps is called.
         let (shared, helpers) = plan();
         shared.change(|plan| plan.request(at(0), &request(CPUS[1], 50)).unwrap());
         assert!(helpers[1].rung() > 0 && helpers[1].is_due(at(0)));
@@ -424,7 +432,8 @@ mod tests {
             plan.came(at(1_010), id);
             plan.request(at(1_010), &request(CPUS[0], 1_020)).unwrap();
         });
-        // A helper that had not slept yet has heard no bell: its time alone keeps it from sleeping.
+        // A helper that had not slept yet has missed the call: its time alone keeps it from
+        // sleeping.
         assert!(helpers[0].is_due(at(1_010)) && helpers[0].rung() == rung + 1);
         shared.change(|plan| plan.attend(at(1_012), CPUS[0], None));
         assert!(shared.look().looks()[0].is_open && !helpers[0].is_due(at(1_012)));

@@ -1,10 +1,14 @@
-//! Callers from elsewhere: datagrams over UDP, and HTTP through whoever serves that, each with a token.
+//! Remote callers: datagrams over UDP, and HTTP requests that the binary's server passes on, each
+//! with a token.
 //!
-//! A datagram is one line as over the Unix socket, in an envelope: `{"token":"...","client":"web-3","say":{"follows":{"in":"400us"}}}`. It is
-//! answered with `ok` or with the reason, never with more bytes than came, so that nobody can be flooded by forged addresses.
+//! A datagram is one line, as over the Unix socket, in an envelope:
+//! `{"token":"...","client":"web-3","say":{"follows":{"in":"400us"}}}`. The answer is `ok` or the
+//! reason. It never has more bytes than the datagram, so that forged addresses cannot be used to
+//! flood a third machine.
 //!
-//! What always holds: without the token nothing is read but the envelope, nothing is answered and nothing changes; the token is compared in a
-//! time that does not depend on how much of it is right; there are at most [`CLIENTS_MAX`] clients, and the one heard of longest ago is forgotten.
+//! Invariants: without the token only the envelope is read, nothing is answered and nothing
+//! changes. Comparing the token takes the same time however much of it is right. At most
+//! [`CLIENTS_MAX`] clients are remembered; one more replaces the client with the oldest message.
 
 use super::caller::Caller;
 use super::plan::Shared;
@@ -18,7 +22,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A secret that remote callers have to know.
+/// The secret of remote callers.
 #[derive(Clone)]
 pub struct Token(Vec<u8>);
 
@@ -28,7 +32,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Shorter ones can be guessed.
+/// A shorter token can be guessed.
 const TOKEN_MIN: usize = 16;
 const TOKEN_MAX: usize = 256;
 
@@ -64,12 +68,13 @@ impl Token {
             Ok(Self(text.as_bytes().to_vec()))
         } else {
             Err(format!(
-                "a token has {TOKEN_MIN} to {TOKEN_MAX} bytes: write one with `head -c 24 /dev/urandom | base64`"
+                "a token has {TOKEN_MIN} to {TOKEN_MAX} bytes: write one with `head -c 24 \
+                 /dev/urandom | base64`"
             ))
         }
     }
 
-    /// True if it is this one; how long that takes tells only how long `said` is.
+    /// True if `said` is the token. The time that this takes depends only on the length of `said`.
     pub fn matches(&self, said: &[u8]) -> bool {
         let differs = said.iter().enumerate().fold(said.len() ^ self.0.len(), |differs, (nth, byte)| {
             differs | usize::from(byte ^ self.0[nth % self.0.len()])
@@ -78,12 +83,12 @@ impl Token {
     }
 }
 
-/// More are not remembered.
+/// The most clients that are remembered.
 const CLIENTS_MAX: usize = 256;
-/// A datagram is no longer.
+/// The longest datagram.
 pub(super) const DATAGRAM_MAX: usize = 1024;
 
-/// Where remote callers are heard; for all threads.
+/// Hears remote callers, from any thread.
 #[derive(Clone, Debug)]
 pub struct RemoteDesk(Arc<Desk>);
 
@@ -99,12 +104,12 @@ struct Desk {
     nonsense: AtomicU64,
 }
 
-/// Why a remote caller was not heard.
+/// The reason why a remote caller was not heard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unheard {
-    /// The token does not match: not to be answered in a datagram.
+    /// The token does not match. A datagram then gets no answer.
     Token,
-    /// The reason.
+    /// The text says why.
     Refused(String),
 }
 
@@ -122,12 +127,13 @@ impl RemoteDesk {
         }))
     }
 
-    /// One message, with its token inside or, as HTTP has it, beside. The name of what was asked is answered.
+    /// Carries out one message, with its token inside or, from HTTP, in `beside`. Returns the name
+    /// of the request.
     pub fn hear(&self, message: &[u8], beside: Option<&[u8]>) -> Result<u64, Unheard> {
         let desk = &*self.0;
         let Ok(Envelope { token, client, say }) = serde_json::from_slice(message) else {
             desk.nonsense.fetch_add(1, Ordering::Relaxed);
-            // Who does not show the token learns nothing.
+            // A caller without the token learns nothing.
             return Err(match beside.is_some_and(|token| desk.token.matches(token)) {
                 true => Unheard::Refused("not understood; see `roost wake --help`".to_owned()),
                 false => Unheard::Token,
@@ -166,7 +172,7 @@ impl RemoteDesk {
         Ok(id)
     }
 
-    /// Wrong tokens, and messages that could not be read.
+    /// The number of wrong tokens, and of messages that could not be read.
     pub(super) fn counted(&self) -> [u64; 2] {
         [&self.0.wrong, &self.0.nonsense].map(|count| count.load(Ordering::Relaxed))
     }

@@ -1,127 +1,114 @@
-//! How things are, for people, programs and Prometheus alike.
+//! The status for people, programs and Prometheus.
 
 use super::{Act, Alarm, Calibration};
 use machine::{CpuId, Duration, LengthHistogram};
 use policy::wake_plan::Record;
 use serde::{Deserialize, Serialize};
 
-/// All of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WakeStatus {
-    /// For so long.
+    /// The time since the start.
     pub running: Duration,
     /// How CPUs are kept awake.
     pub act: Act,
     /// How they are woken.
     #[serde(default)]
     pub alarm: Alarm,
-    /// What a request needs before its CPU is ready: doorbell, exit latency and margin.
+    /// The time that a request needs before its CPU is ready: doorbell, exit latency and margin.
     pub lead: Duration,
-    /// What was measured at the start.
+    /// The measurements at the start.
     pub calibration: Calibration,
-    /// Each CPU.
     pub cpus: Vec<CpuStatus>,
-    /// Each principal, the unowned and the idle last.
+    /// Each principal; the unowned and the idle are last.
     pub accounts: Vec<AccountStatus>,
-    /// The sum of the accounts beside cpuidle's own; `None` where cpuidle counts no residency.
+    /// The sum of the accounts beside cpuidle's own count; `None` where cpuidle counts no
+    /// residency.
     pub check: Option<BooksCheck>,
-    /// How the predictors fared.
     pub predictors: Vec<PredictorStatus>,
-    /// What was asked.
     pub asked: Asked,
-    /// Whence joules are: measured or modelled, and by what.
+    /// The source of the energy figures: measured or modelled, and by which means.
     pub energy: String,
 }
 
-/// One CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuStatus {
-    /// Which.
     pub cpu: CpuId,
-    /// It is kept awake now.
     pub is_awake: bool,
-    /// What waking it takes: the 99th percentile of what was measured lately.
+    /// The time that waking takes: the 99th percentile of recent measurements.
     pub exit_latency: Duration,
-    /// Windows so far.
+    /// The number of windows so far.
     pub windows: u64,
-    /// How long after the times of their timers they were open, median.
+    /// The time from the helper's timer to the open window, median.
     pub late_p50: Option<Duration>,
     /// The same, 99th percentile.
     pub late_p99: Option<Duration>,
 }
 
-/// One principal's account.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AccountStatus {
-    /// As it calls itself; `(gone)` is names that left long ago, `(unowned)` what CPUs did beside all windows, `(idle)` their sleep.
+    /// The principal's own name; `(gone)` stands for names that left long ago, `(unowned)` for work
+    /// outside all windows, `(idle)` for sleep.
     pub name: String,
-    /// Its user; `None` for remote ones and those in parentheses.
+    /// Its user; `None` for remote principals and those in parentheses.
     pub user: Option<u32>,
-    /// Time of CPUs on its account.
+    /// CPU time on its account.
     pub time: Duration,
-    /// Joules on its account.
     pub joules: f64,
     /// Requests that were accepted, one for each CPU.
     pub accepted: u64,
-    /// Too late to be ready in time.
+    /// Requests that were too late to be ready in time.
     pub late: u64,
-    /// Whose event came.
+    /// Requests whose event came.
     pub came: u64,
-    /// That were taken back.
+    /// Requests that were withdrawn.
     pub withdrawn: u64,
-    /// Whose event did not come.
+    /// Requests whose event did not come.
     pub expired: u64,
 }
 
-/// The books and what cpuidle says.
+/// The accounts compared with cpuidle's residency.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BooksCheck {
-    /// Time awake, by the accounts: all principals and the unowned.
+    /// Time awake by the accounts: all principals and the unowned.
     pub accounts: Duration,
-    /// Time awake, by cpuidle's own residency.
+    /// Time awake by cpuidle's own residency.
     pub cpuidle: Duration,
     /// The difference as a share of all time, in percent.
     pub percent: f64,
-    /// False where the accounts had nothing but cpuidle's residency to go by, so that this proves nothing.
+    /// False if the accounts rest on cpuidle's residency alone, so that the comparison proves
+    /// nothing.
     pub is_independent: bool,
 }
 
-/// One predictor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PredictorStatus {
-    /// Of what.
     pub name: String,
-    /// How it fared.
     pub record: Record,
 }
 
-/// Counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Requests that were accepted.
     pub accepted: u64,
-    /// That were refused: over, absurd, or too many.
+    /// Requests that were refused: ended, absurd or too many.
     pub refused: u64,
-    /// That clients found too near to be of use.
+    /// Requests that clients found too near to be of use.
     pub too_late: u64,
-    /// That found no room in their ring.
+    /// Requests that found no room in their ring.
     pub full: u64,
-    /// Doorbells that were rung.
     pub rung: u64,
-    /// Entries and lines that said nothing known.
+    /// Unknown entries and lines.
     pub nonsense: u64,
     /// Remote messages with a token that does not match.
     pub wrong_tokens: u64,
     /// Windows that could not be opened or closed.
     pub writes_failed: u64,
-    /// Connections now.
     pub connections: u64,
-    /// Connections that could not be accepted, for want of descriptors, say.
+    /// Connections that could not be accepted, for want of descriptors for example.
     #[serde(default)]
     pub accepts_failed: u64,
 }
 
-/// A quantile of a histogram, to its bucket's middle.
+/// A quantile of a histogram, as the middle of its bucket.
 pub(super) fn quantile(lengths: &LengthHistogram, share: f64) -> Option<Duration> {
     let total = lengths.count();
     if total == 0 {
@@ -140,14 +127,14 @@ pub(super) fn quantile(lengths: &LengthHistogram, share: f64) -> Option<Duration
 }
 
 impl WakeStatus {
-    /// As a person reads it.
     pub fn text(&self) -> String {
         use std::fmt::Write as _;
         let Asked { accepted, refused, too_late, rung, connections, .. } = self.asked;
         let mut text =
             wrapped(&format!("woken by {}, awake by {}; lead {}", self.alarm, self.act, self.lead));
         text += &wrapped(&format!(
-            "{accepted} accepted, {refused} refused, {too_late} too late, {rung} doorbells, {connections} connected"
+            "{accepted} accepted, {refused} refused, {too_late} too late, {rung} doorbells, \
+             {connections} connected"
         ));
         for cpu in &self.cpus {
             let length =
@@ -210,7 +197,7 @@ impl WakeStatus {
     }
 }
 
-/// A line, or several, the others indented, that fit a terminal. Blanks that align columns stay.
+/// Breaks a line to fit a terminal and indents the rest. Blanks that align columns stay.
 fn wrapped(line: &str) -> String {
     let (mut text, mut used) = (String::new(), 0);
     for word in line.split_inclusive(' ') {
@@ -226,7 +213,7 @@ fn wrapped(line: &str) -> String {
     text + "\n"
 }
 
-/// Of a plain terminal.
+/// The width of a plain terminal.
 const COLUMNS: usize = 80;
 
 #[cfg(test)]

@@ -1,19 +1,22 @@
-//! What is said to the planner over its Unix socket, in a datagram or by HTTP: a line of JSON, and a line back (`docs/formats.md`).
+//! The messages to the planner over its Unix socket, in a datagram or by HTTP: a line of JSON, and
+//! a line back (`docs/formats.md`).
 //!
 //! ```text
-//! {"wake":{"cpus":"1","in":"400us","stay":"100us"}}   ready from then on, for so long        {"done":{"id":1}}
-//! {"came":{"id":1}}   {"withdraw":{"id":1}}           it may sleep again                     {"done":{"id":1}}
+//! {"wake":{"cpus":"1","in":"400us","stay":"100us"}}   ready in 400 us, for 100 us
+//! {"came":{"id":1}}   {"withdraw":{"id":1}}           the CPU may sleep again
 //! {"began":{"key":7,"cpus":"1"}}  {"ended":{"id":2}}  a computation like those before
 //! {"armed":{"in":"10ms","cpus":"1"}}                  a timer; over with "ended"
-//! {"arrived":{"key":7,"cpus":"1"}}                    what comes again and again
-//! {"follows":{"key":7,"in":"400us","cpus":"1"}}       somebody will send; over with "ended"
-//! {"hello":{"name":"db"}}                             under this name it is asked and paid
-//! {"ring":{"name":"db","entries":256}}                shared memory: two descriptors come with the answer
-//! "status"                                            how things are
+//! {"arrived":{"key":7,"cpus":"1"}}                    one event of a stream
+//! {"follows":{"key":7,"in":"400us","cpus":"1"}}       a peer will send; over with "ended"
+//! {"hello":{"name":"db"}}                             the name that asks and pays
+//! {"ring":{"name":"db","entries":256}}                shared memory; two descriptors come
+//! "status"                                            the status
 //! ```
 //!
-//! What always holds: a key that is not known is refused; nothing here reads a clock, a file or a socket, so that any bytes may be
-//! tried (`fuzz/src/wake_line.rs`).
+//! The answer to the first two is `{"done":{"id":1}}`.
+//!
+//! Invariants: an unknown key is refused. Nothing here reads a clock, a file or a socket, so that
+//! any bytes may be tried (`fuzz/src/wake_line.rs`).
 
 use super::status::WakeStatus;
 use linux::arbiter::request::plain;
@@ -21,107 +24,91 @@ use machine::{CpuList, Duration, Instant};
 use serde::{Deserialize, Serialize};
 use slots::wake::{Cpus, Said};
 
-/// What is said.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WakeAsk {
-    /// Under this name.
+    /// Sets the name of the caller.
     Hello {
-        /// Which.
         name: String,
     },
-    /// Shared memory instead of lines.
+    /// Asks for shared memory instead of lines.
     Ring {
-        /// Under this name.
         name: String,
-        /// With so many entries.
         #[serde(default)]
         entries: Option<u32>,
     },
-    /// These CPUs shall be ready.
+    /// Asks for CPUs to be ready.
     Wake {
-        /// Which: a list such as `1` or `0-1,3`.
+        /// A list such as `1` or `0-1,3`.
         #[serde(default)]
         cpus: Option<String>,
-        /// From then on.
+        /// The time from now until they are ready.
         #[serde(rename = "in")]
         ahead: String,
-        /// For so long.
+        /// The time for which they stay ready.
         stay: String,
     },
     /// The event of a request came.
     Came {
-        /// Which.
         id: u64,
     },
-    /// It is taken back.
     Withdraw {
-        /// Which.
         id: u64,
     },
     /// A computation of this kind begins.
     Began {
-        /// Which kind.
         key: u64,
-        /// Who will need to be awake at its end.
+        /// The CPUs to be awake at its end.
         #[serde(default)]
         cpus: Option<String>,
     },
-    /// What was begun, armed or announced is over.
+    /// A computation, timer or announced message has ended.
     Ended {
-        /// Which.
         id: u64,
     },
-    /// A timer is set.
     Armed {
-        /// To then.
+        /// The time from now until it fires.
         #[serde(rename = "in")]
         ahead: String,
-        /// Who needs to be awake.
+        /// The CPUs to be awake.
         #[serde(default)]
         cpus: Option<String>,
     },
-    /// What comes again and again came.
+    /// One more event of a stream arrived.
     Arrived {
-        /// Which stream.
         key: u64,
-        /// Who needs to be awake for the next.
+        /// The CPUs to be awake for the next.
         #[serde(default)]
         cpus: Option<String>,
     },
-    /// Somebody says that it will send.
+    /// A peer announces that it will send.
     Follows {
-        /// Who.
         #[serde(default)]
         key: u64,
-        /// When.
+        /// The time from now until it sends.
         #[serde(rename = "in")]
         ahead: String,
-        /// Who needs to be awake.
+        /// The CPUs to be awake.
         #[serde(default)]
         cpus: Option<String>,
     },
-    /// How are things?
     Status,
 }
 
-/// What is answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WakeAnswer {
-    /// It is noted.
+    /// The message was carried out.
     Done {
-        /// Under this name, for `came`, `withdraw` and `ended`.
+        /// The name of the request, for `came`, `withdraw` and `ended`.
         id: u64,
     },
-    /// The descriptors of the memory and of its doorbell come with this.
+    /// The descriptors of the memory and of its doorbell come with this answer.
     Ring {
-        /// It has so many entries.
         entries: u32,
     },
-    /// How things are.
     Status(Box<WakeStatus>),
-    /// It is not done; why, and what would be.
+    /// The reason for a refusal, and the remedy.
     Refused(String),
 }
 
@@ -129,42 +116,39 @@ pub enum WakeAnswer {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Envelope {
-    /// What proves that it may ask, unless that stands beside.
+    /// The token, unless it came in an HTTP header.
     #[serde(default)]
     pub token: String,
-    /// Who says it.
     pub client: String,
-    /// What.
     pub say: WakeAsk,
 }
 
-/// A line is no longer than this.
+/// The longest line.
 pub(super) const LINE_MAX: usize = 4096;
 
 /// A list of as many CPUs as a request may name is shorter, however it is written.
 const LIST_MAX: usize = 32;
 
-/// What a line asks.
 pub fn wake_ask(line: &[u8]) -> Result<WakeAsk, String> {
     if line.len() > LINE_MAX {
         return Err(format!("a line has up to {LINE_MAX} bytes"));
     }
     serde_json::from_slice(line).map_err(|error| {
         format!(
-            "not understood ({}); write {{\"wake\":{{\"cpus\":\"1\",\"in\":\"400us\",\"stay\":\"100us\"}}}}, for example",
+            "not understood ({}); write \
+             {{\"wake\":{{\"cpus\":\"1\",\"in\":\"400us\",\"stay\":\"100us\"}}}}, for example",
             plain(&error)
         )
     })
 }
 
-/// An answer as a line.
 pub(super) fn line(answer: &WakeAnswer) -> Vec<u8> {
     let mut bytes = serde_json::to_vec(answer).expect("plain data");
     bytes.push(b'\n');
     bytes
 }
 
-/// A name as it may be shown to people, in terminals too.
+/// Accepts a name that a terminal shows as it is.
 pub(super) fn plain_name(name: &str) -> Result<String, String> {
     if name.is_empty() || name.len() > 80 || name.contains(char::is_control) {
         return Err("a name has 1 to 80 letters".to_owned());
@@ -172,11 +156,12 @@ pub(super) fn plain_name(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// What an ask says, at `now`, under the name `id`; `None` for what is not about CPUs. `default`: the CPUs where none are named.
+/// Translates a message at the time `now` under the name `id`; `None` for a message that is not
+/// about CPUs. `default`: the CPUs where none are named.
 pub fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> Result<Option<Said>, String> {
     let cpus = |cpus: &Option<String>| -> Result<Cpus, String> {
         let list = match cpus {
-            // It is the loop that reads this, and a long list of long ranges takes seconds.
+            // The loop itself parses this, and a long list of long ranges takes seconds.
             Some(text) if text.len() > LIST_MAX => {
                 return Err(format!("a list of CPUs has up to {LIST_MAX} letters"));
             }
@@ -191,7 +176,7 @@ pub fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> Result<O
             )),
             count => {
                 let named = Cpus::of(list.0);
-                // The last number stands for none.
+                // The last number stands for an empty place.
                 if named.iter().count() < count {
                     return Err(format!("there is no CPU {}", u16::MAX));
                 }
@@ -255,7 +240,7 @@ mod tests {
         ] {
             assert!(ask(wrong).unwrap_err().contains("for example"), "{wrong}");
         }
-        // Quoted, it would be several lines, and move a terminal's cursor.
+        // Quoted, the text would span several lines and move a terminal's cursor.
         let quoted = ask(r#""a\nb\u001b[2J""#).unwrap_err();
         assert!(quoted.contains("a?b?[2J") && !quoted.contains(char::is_control), "{quoted}");
         let now = Instant::ZERO;

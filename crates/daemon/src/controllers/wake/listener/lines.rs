@@ -1,4 +1,5 @@
-//! What is said in lines over the Unix socket, one connection at a time, and its answers; by a line a ring is handed out, too.
+//! Lines over the Unix socket, one connection at a time, and their answers. A line can also ask for
+//! a ring.
 
 use super::{Connection, Listening, token};
 use crate::controllers::wake::PrincipalKind;
@@ -15,7 +16,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
 
 impl Listening {
-    /// False when it is over.
+    /// False if the connection has ended.
     pub(super) fn hear_lines(&mut self, number: u64) -> bool {
         let mut bytes = [0; LINE_MAX];
         let Some(connection) = self.connections.get_mut(&number) else { return true };
@@ -47,7 +48,7 @@ impl Listening {
                     answer(connection, &WakeAnswer::Refused(reason))
                 }
             };
-            // One that does not take its answers is not waited for.
+            // A peer that does not read its answers loses its connection.
             if !is_taken {
                 return false;
             }
@@ -55,7 +56,7 @@ impl Listening {
         true
     }
 
-    /// False if it did not take its answer.
+    /// False if the peer did not read its answer.
     fn hear(&mut self, number: u64, ask: &WakeAsk) -> bool {
         match ask {
             WakeAsk::Status => {
@@ -101,7 +102,7 @@ impl Listening {
         Ok(id)
     }
 
-    /// From now on it asks and pays under this name.
+    /// Sets the name of the principal that asks and pays from now on.
     fn name(&mut self, number: u64, name: &str) -> Result<(), String> {
         let name = plain_name(name)?;
         let Some(connection) = self.connections.get_mut(&number) else { return Ok(()) };
@@ -148,14 +149,14 @@ impl Listening {
     }
 }
 
-/// False if it does not take it.
+/// False if the peer does not read it.
 fn answer(connection: &mut Connection, what: &WakeAnswer) -> bool {
     let text = wire::line(what);
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::send(&connection.stream, &text, flags) == Ok(text.len())
 }
 
-/// The command of the process at the other end, as the kernel has it.
+/// The command of the process at the other end, as the kernel reports it.
 fn peer_name(connection: &Connection) -> String {
     let process = socket_peercred(&connection.stream).map(|peer| peer.pid.as_raw_nonzero().get());
     let command = process.ok().and_then(|process| fs::read_to_string(format!("/proc/{process}/comm")).ok());

@@ -22,28 +22,28 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::PoisonError;
 
-/// More connections at a time are refused.
+/// The most connections at a time; further ones are refused.
 const CONNECTIONS_MAX: usize = 256;
-/// So many of them are for root and this process's own user, whatever others do.
+/// Connections reserved for root and for this process's own user.
 const CONNECTIONS_KEPT: usize = 64;
-/// One user's, of the others.
+/// The most connections of one other user.
 const CONNECTIONS_OF_USER: usize = 64;
-/// Descriptors that are kept for when the process has no others.
+/// Descriptors that are released when the process has no others left.
 const RESERVE: usize = 2;
-/// Until the next is accepted, where one could not be. The listener is not watched meanwhile: it would be ready each time.
+/// The pause after a connection could not be accepted. The listener is not watched meanwhile,
+/// because it would be ready each time.
 const AFTER_TROUBLE: Duration = Duration::from_millis(50);
-/// Lines, datagrams and bytes taken from one peer before the next is looked at.
+/// Lines, datagrams and bytes that are taken from one peer before the next gets its turn.
 const TURN: usize = 64;
-/// Entries of a ring that are heard at once.
+/// Entries of a ring that are taken under one lock.
 const BREATH: usize = 8;
 
-/// What the loop's descriptors are, in epoll's word; connections come after.
+/// The descriptors of the loop, as numbers in epoll's data. Connections follow.
 const STOP: u64 = 0;
 const LISTEN: u64 = 1;
 const UDP: u64 = 2;
 const FIRST: u64 = 16;
 
-/// Who is connected.
 #[derive(Debug)]
 struct Connection {
     stream: UnixStream,
@@ -67,21 +67,21 @@ pub(super) struct Listening {
     default_cpus: CpuList,
     connections: BTreeMap<u64, Connection>,
     next: u64,
-    /// Of rings that are gone.
+    /// Counts of rings that are gone.
     before: Asked,
     reserve: Vec<File>,
-    /// Until then none is accepted.
+    /// No connection is accepted before this time.
     resting: Option<Instant>,
 }
 
-/// A connection's descriptors: its stream, and its ring's doorbell.
+/// The number of a connection's stream, or of its ring's doorbell.
 fn token(connection: u64, is_bell: bool) -> EventData {
     EventData::new_u64(FIRST + 2 * connection + u64::from(is_bell))
 }
 
 impl Listening {
     pub(super) fn open(options: &WakeOptions, handle: WakeHandle, roll: Roll) -> Result<Self, WakeError> {
-        // First, so that no socket is left behind if its place is taken.
+        // First, so that no socket is left behind if this address is taken.
         let udp = options.udp.map(|address| {
             let told = |cause| WakeError::Taken { place: address.to_string(), cause };
             let socket = UdpSocket::bind(address).map_err(told)?;
@@ -91,7 +91,8 @@ impl Listening {
         let udp = udp.transpose()?;
         let path = &options.socket;
         let taken = |cause| WakeError::Taken { place: path.display().to_string(), cause };
-        // The kernel's word on the peer decides; the mode spares the others the question.
+        // The kernel reports the peer's user, which decides. The mode spares other users the
+        // attempt.
         let mode = if options.users.is_empty() { 0o600 } else { 0o666 };
         let (listener, place) = socket::listen(path, mode).map_err(taken)?;
         listener.set_nonblocking(true).map_err(taken)?;
@@ -120,19 +121,20 @@ impl Listening {
         })
     }
 
-    /// Where datagrams are heard.
+    /// The address for datagrams.
     pub(super) fn udp_address(&self) -> Option<SocketAddr> {
         self.udp.as_ref()?.local_addr().ok()
     }
 
     pub(super) fn run(mut self) {
-        // Else each thing that is said wakes whichever CPU happens to sleep. Where it may not be there it runs anywhere.
+        // Pinned, or each message wakes any CPU that happens to sleep. If pinning is refused, the
+        // loop runs anywhere.
         if let Some(home) = self.home {
             let _ = linux::pin_current_thread(home);
         }
         let mut events = Vec::with_capacity(TURN);
         loop {
-            // What is said from here on rings, or is seen at once.
+            // From here on an entry either rings the doorbell or is found below.
             let mut is_said = false;
             for (ring, _) in self.connections.values().filter_map(|connection| connection.ring.as_ref()) {
                 is_said |= ring.sleep();
@@ -140,7 +142,8 @@ impl Listening {
             let longest = if is_said { Some(Duration::ZERO) } else { self.rest() };
             let longest = longest.map(|left| rustix::time::Timespec {
                 tv_sec: 0,
-                // Less than a second, and not a turn for nothing at its end.
+                // Less than a second, and rounded so that the loop does not turn for nothing at its
+                // end.
                 tv_nsec: left.as_nanos().min(999_999_999) as i64,
             });
             events.clear();
@@ -153,10 +156,10 @@ impl Listening {
                 ring.wake();
             }
             if waited.is_err_and(|cause| cause != Errno::INTR) {
-                // Out of memory, say, and at once again if asked at once.
+                // Out of memory, for example, and so again if repeated at once.
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
-            // Rings first: they are in a hurry.
+            // Rings first: their windows are near.
             self.hear_rings();
             for event in &events {
                 match event.data.u64() {
@@ -180,7 +183,7 @@ impl Listening {
         }
     }
 
-    /// Everything that rings say, a ring's worth of each at most.
+    /// Takes the entries of all rings, at most one ring's worth of each.
     fn hear_rings(&mut self) {
         let shared = self.handle.0.shared.clone();
         for connection in self.connections.values_mut() {
@@ -188,10 +191,10 @@ impl Listening {
                 continue;
             };
             let mut turn = 0;
-            // In breaths, so that a helper whose time has come need not wait for a ring's worth.
+            // In batches, so that a helper whose time has come does not wait for a ring's worth.
             while shared.change(|plan| {
                 (0..BREATH).all(|_| {
-                    // What is refused is counted, here and in the ring.
+                    // A refusal is counted, here and in the ring.
                     let said = ring.take(&mut turn);
                     said.map(|said| caller.hear(plan, linux::now(), said)).is_some()
                 })
@@ -208,7 +211,7 @@ impl Listening {
         }
     }
 
-    /// Watches the listener again, once it has rested. For how long it rests yet.
+    /// Watches the listener again after its pause. Returns the rest of the pause.
     fn rest(&mut self) -> Option<Duration> {
         let left = self.resting?.since(linux::now());
         if left > Duration::ZERO {
@@ -221,7 +224,7 @@ impl Listening {
         self.resting.map(|_| AFTER_TROUBLE)
     }
 
-    /// One could not be accepted. True if it may be tried again at once.
+    /// Reacts to a connection that could not be accepted. True if the caller may try again at once.
     fn is_helped(&mut self, cause: &std::io::Error) -> bool {
         let is_out = matches!(Errno::from_io_error(cause), Some(Errno::MFILE | Errno::NFILE));
         if is_out && self.reserve.pop().is_some() {
@@ -234,7 +237,7 @@ impl Listening {
         false
     }
 
-    /// Whether one more of this user has a place.
+    /// True if this user may open one more connection.
     fn has_room(&self, user: u32, is_ours: bool) -> bool {
         let ours = |user: u32| user == 0 || user == geteuid().as_raw();
         let others = self.connections.values().filter(|connection| !ours(connection.user));
@@ -334,7 +337,7 @@ impl Listening {
     }
 }
 
-/// What a ring's client has counted, which it may have made up.
+/// Adds a ring's counts. Its client may have made them up.
 fn add(asked: &mut Asked, ring: &Ring) {
     let tally = ring.tally();
     asked.too_late = asked.too_late.saturating_add(tally.too_late);
