@@ -45,15 +45,23 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "memcached")]
     peer: PathBuf,
     /// Rates, one after the other
-    #[arg(long, value_name = "RATE,...", value_delimiter = ',', value_parser = workload::parse_rate, default_value = "1k,5k,10k")]
+    #[arg(
+        long,
+        value_name = "RATE,...",
+        value_delimiter = ',',
+        value_parser = workload::parse_rate,
+        default_value = "1k,5k,10k"
+    )]
     rates: Vec<Rate>,
-    /// A shape instead of constant rates, see `roost load --help`; its highest rate is the first of --rates
+    /// A shape instead of constant rates, see `roost load --help`; its highest rate is the first of
+    /// --rates
     #[arg(long, value_name = "SHAPE")]
     shape: Option<Shape>,
     /// Play a shape that has times of its own this many times as fast
     #[arg(long, value_name = "FACTOR", default_value_t = 60.0)]
     compress: f64,
-    /// When requests come, see `roost load --help`. Evenly spaced ones never wait for each other's `send`, which takes a tenth of the tail here
+    /// When requests come, see `roost load --help`. Evenly spaced ones never wait for each other's
+    /// `send`, which takes a tenth of the tail here
     #[arg(long, value_name = "KIND", default_value = "poisson")]
     arrivals: ArrivalKind,
     /// How long a run of a rate is measured

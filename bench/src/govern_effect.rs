@@ -248,7 +248,8 @@ fn table(all: &[Results], rate: Rate) -> String {
     let bars: Vec<String> = BARS.iter().map(|(q, bar)| format!("p{:.0} <= {bar}", q * 100.0)).collect();
     table.text()
         + &format!(
-            "decision to the last switch of one of its threads on the core that was taken, at {:.0} requests/s; bars {}\n",
+            "decision to the last switch of one of its threads on the core that was taken, at \
+             {:.0} requests/s; bars {}\n",
             rate.as_per_second(),
             bars.join(", ")
         )

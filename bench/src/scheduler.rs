@@ -480,7 +480,8 @@ fn or_none(duration: Option<Duration>) -> String {
 impl TransferResult {
     fn print(&self) {
         println!(
-            "transfer to a worker that is awake: p50 {}, p99 {} (bar {TRANSFER_BAR}), max {}, of {} (p99 by worker: {})",
+            "transfer to a worker that is awake: p50 {}, p99 {} (bar {TRANSFER_BAR}), max {}, of \
+             {} (p99 by worker: {})",
             or_none(self.awake_p50_ns),
             or_none(self.awake_p99_ns),
             or_none(self.awake_max_ns),

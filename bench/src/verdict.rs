@@ -225,8 +225,10 @@ impl Summary {
     pub fn write(&self, folder: &Path) -> Result<()> {
         let command: Vec<String> = std::env::args().skip(1).collect();
         let readme = format!(
-            "# roost-bench serve\n\nOurs beside memcached: medians with (min..max); ratios are of medians, ours over the peer's.\n\n\
-             Command: `roost {}`\n\n```text\n{self}```\n\n`raw.jsonl` holds every measurement, `summary.json` this table.\n",
+            "# roost-bench serve\n\nOurs beside memcached: medians with (min..max); ratios are of \
+             medians, ours over the peer's.\n\n\
+             Command: `roost {}`\n\n```text\n{self}```\n\n`raw.jsonl` holds every measurement, \
+             `summary.json` this table.\n",
             command.join(" ")
         );
         run_folder::write(folder, "README.md", |file| file.write_all(readme.as_bytes()))?;

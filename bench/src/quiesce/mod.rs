@@ -52,12 +52,13 @@ Examples:
   roost-bench quiesce
   roost-bench quiesce --rounds 3 --loads 30
   roost-bench quiesce --out benches/runs/2026-11-22-intel-xeon-2cpu
-  roost-bench quiesce --chain --loads 30                critical work that needs the background through a third process
+  roost-bench quiesce --chain --loads 30     critical work that needs the background through a third
+                                             process
 
-Exit codes: 0 the bars are met, 5 they are not (critical responses within 1 %; all idle for at least 15 percentage points more of the time at the first \
-load, and for no less at the others; with --chain: p50, p99 and throughput of critical responses \
-within 2 % after the verdict), 6 others used the CPUs \
-meanwhile, or no verdict came in time.")]
+Exit codes: 0 the targets are met, 5 they are not (critical responses within 1 %; all idle for at \
+least 15 percentage points more of the time at the first load, and for no less at the others; with \
+--chain: p50, p99 and throughput of critical responses within 2 % after the verdict), 6 others \
+used the CPUs meanwhile, or no verdict came in time.")]
 pub struct Args {
     /// How long the server takes for each answer
     #[arg(long, value_name = "TIME", default_value = "100ms")]
@@ -66,7 +67,13 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "10ms")]
     compute: Duration,
     /// Shares of one CPU that the updater uses, in percent; the bar of sleep holds for the first
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_values_t = [30, 10, 60], value_parser = clap::value_parser!(u8).range(1..=90))]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_delimiter = ',',
+        default_values_t = [30, 10, 60],
+        value_parser = clap::value_parser!(u8).range(1..=90)
+    )]
     loads: Vec<u8>,
     /// Rounds at the first load, each a block with and a block without
     #[arg(long, value_name = "N", default_value_t = 5)]

@@ -97,7 +97,8 @@ fn document(cell: &Cell) -> Result<Document> {
         Service::Branches { .. } => "{ distribution = \"hyperexponential\", mean = \"10us\", scv = 4.0 }",
     };
     let text = format!(
-        "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = {}\nthreads = 1\n[workload]\nservice = {service}\n\
+        "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = {}\nthreads = 1\n\
+         [workload]\nservice = {service}\n\
          [run]\nutilisation = {}\nrequests = {REQUESTS}\nsamples = 0\nprecision = \"5%@p99\"\n",
         cell.servers, cell.load
     );
@@ -165,7 +166,8 @@ impl fmt::Display for Table {
         )?;
         writeln!(
             f,
-            "| queue | figure | holds the truth | too low | too high | none given | half-width, mean | widest | >= {:.0} %, <= {:.0} % wide |",
+            "| queue | figure | holds the truth | too low | too high | none given | half-width, \
+             mean | widest | >= {:.0} %, <= {:.0} % wide |",
             100.0 * BAR,
             100.0 * WIDEST
         )?;

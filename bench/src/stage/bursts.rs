@@ -277,8 +277,10 @@ impl Results {
             ]);
         }
         format!(
-            "before {}; {} CPUs, shared with proxy and generator; `idle`: no thread of the server runs; medians of {} rounds\n{}\n\
-             the paper, on 24 CPUs with a proxy elsewhere: p99.9 284 ms not held, below 500 ms held; 68 W and 53 W (no power is measured here)\n",
+            "before {}; {} CPUs, shared with proxy and generator; `idle`: no thread of the server \
+             runs; medians of {} rounds\n{}\n\
+             the paper, on 24 CPUs with a proxy elsewhere: p99.9 284 ms not held, below 500 ms \
+             held; 68 W and 53 W (no power is measured here)\n",
             self.server,
             self.cpus,
             self.rounds.len() / 2,

@@ -177,7 +177,8 @@ impl Results {
 
     pub fn text(&self) -> String {
         format!(
-            "{} requests of {CLIENTS} clients in {:.0} s, {} kills of {SERVERS} servers (stand-ins): {} answered, {} clean errors\n",
+            "{} requests of {CLIENTS} clients in {:.0} s, {} kills of {SERVERS} servers \
+             (stand-ins): {} answered, {} clean errors\n",
             self.requests, self.seconds, self.kills, self.answered, self.clean_errors
         )
     }

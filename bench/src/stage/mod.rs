@@ -33,11 +33,13 @@ use workload::{ArrivalKind, Keywords, Popularity, Shape, Words};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  roost-bench stage                                            the delay it adds, then held against not held, with the stand-in; 6 minutes
-  roost-bench stage --only overhead                            the delay it adds alone; 3 minutes
-  roost-bench stage --only bursts                              held against not held alone; 3 to 4 minutes
-  roost-bench stage --only bursts --server http://127.0.0.1:9200/pages/_search?q={words} --words words.txt --cgroup /sys/fs/cgroup/system.slice/elasticsearch.service
-  roost-bench stage --kill-backends --for 600s                 ten minutes with servers that are killed
+  roost-bench stage                               the delay it adds, then held against not held,
+                                                  with the stand-in; 6 minutes
+  roost-bench stage --only overhead               the delay it adds alone; 3 minutes
+  roost-bench stage --only bursts                 held against not held alone; 3 to 4 minutes
+  roost-bench stage --only bursts --server 'http://127.0.0.1:9200/pages/_search?q={words}' \\
+      --words words.txt --cgroup /sys/fs/cgroup/system.slice/elasticsearch.service
+  roost-bench stage --kill-backends --for 600s    ten minutes with servers that are killed
 
 Without --server a stand-in is asked whose service times are drawn from a measured law; figures of it say so.")]
 pub struct Args {
