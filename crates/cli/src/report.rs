@@ -45,8 +45,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })?;
     if !args.folder.join(FRAMES).is_file() {
         return Err(usage(format!(
-            "{0} has no {1} and no {FRAMES}: there is no page to make\n\nhint: run the command again, without --no-report \
-             if it was there; a sweep that was ended early is finished by `roost sim sweep --resume {0}`",
+            "{0} has no {1} and no {FRAMES}: there is no page to make\n\nhint: run the command \
+             again, without --no-report if it was there; a sweep that was ended early is finished \
+             by `roost sim sweep --resume {0}`",
             args.folder.display(),
             run_folder::PAGE
         )));
@@ -87,7 +88,7 @@ fn draw(args: &Args, from: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the page to its place, or to that of `--output`.
+/// Writes the page to its place, or to that of `--out`.
 fn write(args: &Args, page: &Page, place: &Path) -> Result<PathBuf> {
     let place = args.out.as_deref().unwrap_or(place);
     run_folder::write_named(place, "--out", &page.html())?;

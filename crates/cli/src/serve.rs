@@ -198,7 +198,8 @@ fn check_together(args: &Args) -> Result<()> {
     }
     if args.stage.is_some() && args.policy == PolicyName::Carb {
         return Err(usage(
-            "--stage holds requests back, and --policy carb would take the time that they are held for a server that is slow\n\
+            "--stage holds requests back, and --policy carb would take the time that they are \
+             held for a server that is slow\n\
              hint: use --policy peafowl or all-awake, or leave --stage out",
         ));
     }
@@ -256,8 +257,9 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
     if max_item_size > store::store::largest_item(memory_limit) {
         let most = store::store::largest_item(memory_limit) >> 10;
         return Err(usage(format!(
-            "--max-item-size {} cannot be kept within --memory-limit {}: an eighth of it, and 64m at the most, \
-             is for values on their way\nhint: lower --max-item-size to {most}k or raise --memory-limit",
+            "--max-item-size {} cannot be kept within --memory-limit {}: an eighth of it, and 64m \
+             at the most, is for values on their way\nhint: lower --max-item-size to {most}k or \
+             raise --memory-limit",
             args.max_item_size, args.memory_limit
         )));
     }

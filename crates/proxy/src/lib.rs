@@ -9,12 +9,14 @@
 //! Parsing and writing of HTTP/1.1 and HTTP/2 is hyper's, TLS is rustls's.
 //!
 //! ```text
-//!   client --listener--> request: checked, read whole --> Ticket --held--> Stage (policy::staging::Stager), Timetable
+//!   client --listener--> request: checked, read whole --> Ticket --held--> Stage, Timetable
 //!                           |                                |                |
-//!                           | never staged                   | client gone:   | released: at the period, in danger, full
-//!                           v                                v  withdrawn     v
+//!                           | never staged                   | client gone:   | released: at the
+//!                           |                                | withdrawn      | period, in danger,
+//!                           v                                v                v full
 //!                         Backend, safe retries --> Pool of connections --> server --> answer --> client
-//!                                                                                     `--> completed: the tail is learned
+//!                                                                                        |
+//!                                                              completed: the tail is learned
 //! ```
 //!
 //! Terms. A *server* is one back end with a stage of its own; servers that match a request equally

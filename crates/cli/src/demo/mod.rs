@@ -213,7 +213,8 @@ fn has_depth(cpus: &Split) -> bool {
 /// The policy's times as they were in force.
 fn times(params: &Params) -> String {
     format!(
-        "time compressed {COMPRESSION}x: report period {}, block {}, a rise learned after {}, imbalance relieved after {}",
+        "time compressed {COMPRESSION}x: report period {}, block {}, a rise learned after {}, \
+         imbalance relieved after {}",
         params.report_period,
         params.block,
         params.learn_after,
@@ -257,21 +258,44 @@ fn run_info(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: utc(started),
         method: vec![
-            "Latency: measured by the open-loop generator over a Unix socket, from the intended send time; every treatment of a round gets the same requests from the same seed.".to_owned(),
-            format!("Rounds: {} of each treatment, taking turns; a claim compares the two of the same round, and its 99 % interval comes from how much the rounds differ (Student's t on their ratios, by logarithms where it is a time). It is met or missed only with its whole interval.", args.rounds),
-            "Rests of a CPU: measured by the store's workers, from when the last one on that CPU goes to wait until one of them runs again; other programs may use it meanwhile. A wake-up ends a rest. The CPU left alone is, for every interval of 200 ms, the one that was woken least, with stock as with the scheduler.".to_owned(),
-            "CPU time of the workers: measured by the kernel for these threads alone (schedstat).".to_owned(),
-            "Worker-seconds awake: measured by the store; a worker is awake from its first connection until its last one has moved away.".to_owned(),
-            "Idle residency: measured by the kernel's cpuidle counters (states as requested), on the store's CPUs only.".to_owned(),
+            "Latency: measured by the open-loop generator over a Unix socket, from the intended \
+             send time; every treatment of a round gets the same requests from the same seed."
+                .to_owned(),
             format!(
-                "Energy: modelled from busy time and idle residency of the store's CPUs with a table of powers, because a meter cannot tell CPUs apart; {}.",
-                if cpus.is_shared() { "the generator and other programs on them are in it" } else { "the generator has others" }
+                "Rounds: {} of each treatment, taking turns; a claim compares the two of the same \
+                 round, and its 99 % interval comes from how much the rounds differ (Student's t \
+                 on their ratios, by logarithms where it is a time). It is met or missed only \
+                 with its whole interval.",
+                args.rounds
+            ),
+            "Rests of a CPU: measured by the store's workers, from when the last one on that CPU \
+             goes to wait until one of them runs again; other programs may use it meanwhile. A \
+             wake-up ends a rest. The CPU left alone is, for every interval of 200 ms, the one \
+             that was woken least, with stock as with the scheduler."
+                .to_owned(),
+            "CPU time of the workers: measured by the kernel for these threads alone (schedstat).".to_owned(),
+            "Worker-seconds awake: measured by the store; a worker is awake from its first \
+             connection until its last one has moved away."
+                .to_owned(),
+            "Idle residency: measured by the kernel's cpuidle counters (states as requested), on \
+             the store's CPUs only."
+                .to_owned(),
+            format!(
+                "Energy: modelled from busy time and idle residency of the store's CPUs with a \
+                 table of powers, because a meter cannot tell CPUs apart; {}.",
+                if cpus.is_shared() {
+                    "the generator and other programs on them are in it"
+                } else {
+                    "the generator has others"
+                }
             ),
             times(params),
         ]
         .into_iter()
         .chain((!has_depth(cpus)).then(|| {
-            "This machine has one halt state: limiting idle states changes nothing, and that treatment is left out.".to_owned()
+            "This machine has one halt state: limiting idle states changes nothing, and that \
+             treatment is left out."
+                .to_owned()
         }))
         .collect(),
         machine: this_machine(),

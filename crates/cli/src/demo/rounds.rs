@@ -123,7 +123,8 @@ impl Total {
         if is_short {
             self.short.get_or_insert_with(|| {
                 format!(
-                    "{}: the store was offered {offered:.0} requests a second and answered {achieved:.0}; give a lower --peak",
+                    "{}: the store was offered {offered:.0} requests a second and answered \
+                     {achieved:.0}; give a lower --peak",
                     treatment.name
                 )
             });

@@ -49,8 +49,9 @@ impl Split {
     pub fn remark(&self) -> Option<String> {
         self.is_shared().then(|| {
             format!(
-                "{} has no CPU to spare for the clients: they send from CPU {}, which they keep awake. So a CPU that is \
-                 left alone is one on which no worker of the store runs; {} workers share {}.",
+                "{} has no CPU to spare for the clients: they send from CPU {}, which they keep \
+                 awake. So a CPU that is left alone is one on which no worker of the store runs; \
+                 {} workers share {}.",
                 if self.server.len() == 1 { "A single CPU" } else { "This machine" },
                 self.generator,
                 self.worker_cpus().len(),

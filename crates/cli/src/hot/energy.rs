@@ -95,7 +95,9 @@ fn measured(
     let known = found.iter().filter_map(|clock| Some((clock.frequency, clock.joules?)));
     let best = known.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(frequency, _)| frequency);
     let notes = vec![
-        "measured under the load that was there: all requests, light and heavy; all that the meter sees is charged to them".to_owned(),
+        "measured under the load that was there: all requests, light and heavy; all that the \
+         meter sees is charged to them"
+            .to_owned(),
     ];
     Ok(Energy { source: meter.source(), measured: found, modelled: Vec::new(), best, notes })
 }
@@ -120,8 +122,8 @@ fn modelled(args: &Args, root: &Root, found: &Found, why: &str) -> Result<Energy
     let missing = || {
         coded(
             Exit::Failed,
-            "--energy: without a hot function whose calls were timed there is no time to model with\nhint: send more load, or name \
-             --threads",
+            "--energy: without a hot function whose calls were timed there is no time to model \
+             with\nhint: send more load, or name --threads",
         )
     };
     let row = found.rows.first().filter(|_| found.is_found()).ok_or_else(missing)?;
@@ -145,16 +147,27 @@ fn modelled(args: &Args, root: &Root, found: &Found, why: &str) -> Result<Energy
         .collect();
     let mut notes = vec![
         format!("modelled, not measured: {why}"),
-        format!("a light request is {} in {} at the present clock, which is taken for the nominal one of {name}; its time is the function's, waiting included", light.scale(calls), row.function),
-        "time is taken to grow as the clock falls, as it does in the simulator for work that does not wait for memory".to_owned(),
         format!(
-            "charged is what would not be there without the request: the core above its deepest sleep, and {share} of its socket's uncore above \
-             the package's deepest sleep (an even share of {} cores)",
+            "a light request is {} in {} at the present clock, which is taken for the nominal one \
+             of {name}; its time is the function's, waiting included",
+            light.scale(calls),
+            row.function
+        ),
+        "time is taken to grow as the clock falls, as it does in the simulator for work that does \
+         not wait for memory"
+            .to_owned(),
+        format!(
+            "charged is what would not be there without the request: the core above its deepest \
+             sleep, and {share} of its socket's uncore above the package's deepest sleep (an even \
+             share of {} cores)",
             platform.cores_per_socket
         ),
     ];
     if let Some(alone) = best_alone.filter(|alone| Some(*alone) != best) {
-        notes.push(format!("where one core alone keeps its socket awake it is charged the whole uncore, and least is at {alone}"));
+        notes.push(format!(
+            "where one core alone keeps its socket awake it is charged the whole uncore, and \
+             least is at {alone}"
+        ));
     }
     Ok(Energy { source: EnergySource::Modelled(name), measured: Vec::new(), modelled, best, notes })
 }

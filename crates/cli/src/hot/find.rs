@@ -54,9 +54,10 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
     }
     if profile.cut.as_f64() >= LEAST_SHARE {
         notes.push(format!(
-            "of {} of the stacks the outer part is missing, so outer functions have more than their share says, and the wrong one may come first: there is \
-             a frame with a large array in it, or code without tables to unwind it by; --frame-pointers sees it all where the program is built with them \
-             (-fno-omit-frame-pointer)",
+            "of {} of the stacks the outer part is missing, so outer functions have more than \
+             their share says, and the wrong one may come first: there is a frame with a large \
+             array in it, or code without tables to unwind it by; --frame-pointers sees it all \
+             where the program is built with them (-fno-omit-frame-pointer)",
             profile.cut
         ));
     }
@@ -64,8 +65,8 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
     let stripped: Vec<String> = nameless
         .map(|(file, share)| {
             format!(
-                "{file} has no symbols, and {share} of the time is in it: install its debug symbols (on Debian NAME-dbgsym), or build it with -g and \
-                 do not strip it"
+                "{file} has no symbols, and {share} of the time is in it: install its debug \
+                 symbols (on Debian NAME-dbgsym), or build it with -g and do not strip it"
             )
         })
         .collect();
@@ -75,16 +76,14 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
             Kind::Native if !stripped.is_empty() => {
                 format!("no function can be told from another\nhint: {}", stripped.join("\nhint: "))
             }
-            Kind::Native => {
-                "no function with a name holds a tenth of the request threads' CPU time\nhint: install the program's debug symbols; \
-                             --frame-pointers where it is built with them"
-                    .to_owned()
-            }
-            Kind::Jvm => {
-                "no method of the service's own holds a tenth of the request threads' CPU time\nhint: was there load? --threads names the \
-                          threads that serve it"
-                    .to_owned()
-            }
+            Kind::Native => "no function with a name holds a tenth of the request threads' CPU \
+                 time\nhint: install the program's debug symbols; --frame-pointers where it is \
+                 built with them"
+                .to_owned(),
+            Kind::Jvm => "no method of the service's own holds a tenth of the request threads' \
+                 CPU time\n\
+                 hint: was there load? --threads names the threads that serve it"
+                .to_owned(),
         };
         return Err(coded(Exit::Failed, why));
     }
@@ -118,7 +117,11 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
     };
     let rate = requests.per_second();
     if rate.is_none() {
-        notes.push("no request was seen on the service's port, so calls for each request are not known: was there load? --port names another".to_owned());
+        notes.push(
+            "no request was seen on the service's port, so calls for each request are not known: \
+             was there load? --port names another"
+                .to_owned(),
+        );
     }
     let candidates: Vec<Candidate> =
         chosen.iter().map(|seen| candidate(seen, counted.get(&seen.frame), rate)).collect();

@@ -281,13 +281,21 @@ fn page(info: &RunInfo, found: &Found) -> Page {
     let mut sections = vec![
         Section {
             title: "Candidates".to_owned(),
-            text: "Best first. Wanted is the innermost function that is called once a request, or once a shard, and holds nearly all of the work.".to_owned(),
-            parts: vec![Part::Table(PageTable { title: String::new(), head: head(&HEAD), rows: rows.collect() })],
+            text: "Best first. Wanted is the innermost function that is called once a request, or \
+                   once a shard, and holds nearly all of the work."
+                .to_owned(),
+            parts: vec![Part::Table(PageTable {
+                title: String::new(),
+                head: head(&HEAD),
+                rows: rows.collect(),
+            })],
         },
         Section { title: "Stacks".to_owned(), text: String::new(), parts: vec![flame.part()] },
         Section {
             title: "Threads".to_owned(),
-            text: "Those that read from sockets or do a tenth of the work serve requests, unless --threads says otherwise.".to_owned(),
+            text: "Those that read from sockets or do a tenth of the work serve requests, unless \
+                   --threads says otherwise."
+                .to_owned(),
             parts: vec![Part::Table(PageTable {
                 title: String::new(),
                 head: head(&["threads", "at work", "CPU time", "read from sockets", "serve requests"]),
@@ -326,10 +334,14 @@ fn page(info: &RunInfo, found: &Found) -> Page {
 }
 
 const METHOD: [&str; 4] = [
-    "Share: samples of the request threads' CPU time with the function on the stack, by async-profiler (ctimer, 2 ms) or perf (cpu-clock, 499 Hz).",
-    "Calls: counted while the agent or uprobes were on them, recursion as one; requests: counted at the service's sockets meanwhile.",
-    "In-function times are wall time, and hold what counting costs: some 100 ns a call in a JVM, 10 to 20 us under uprobes.",
-    "Ranked by policy::hot: the innermost function that is called a whole number of times a request (within 15 %) and holds 90 % of the best one's share.",
+    "Share: samples of the request threads' CPU time with the function on the stack, by \
+     async-profiler (ctimer, 2 ms) or perf (cpu-clock, 499 Hz).",
+    "Calls: counted while the agent or uprobes were on them, recursion as one; requests: counted \
+     at the service's sockets meanwhile.",
+    "In-function times are wall time, and hold what counting costs: some 100 ns a call in a JVM, \
+     10 to 20 us under uprobes.",
+    "Ranked by policy::hot: the innermost function that is called a whole number of times a \
+     request (within 15 %) and holds 90 % of the best one's share.",
 ];
 
 const HOT: &str = "hot.json";

@@ -176,8 +176,8 @@ fn send<A: Asks>(load: &Load, plan: &Plan<A>) -> Result<ExitCode> {
         return Ok(exit_code(&outcome));
     }
     eprintln!(
-        "hint: more --threads on --cpus of their own, a longer --spin, or --realtime where the server shares its CPUs make a \
-         generator punctual"
+        "hint: more --threads on --cpus of their own, a longer --spin, or --realtime where the \
+         server shares its CPUs make a generator punctual"
     );
     Ok(exit_code(&outcome))
 }

@@ -50,11 +50,12 @@ pub fn encode(services: &[Status], encoder: &mut DescriptorEncoder<'_>) -> fmt::
         })
     });
     page.gauge(
-            "response",
-            "Response time from ready to replied, over as many epochs as the figure needs; `goal` is the goal's percentile.",
-            Some(Unit::Seconds),
-            tails.collect::<Vec<_>>(),
-        )?;
+        "response",
+        "Response time from ready to replied, over as many epochs as the figure needs; `goal` is \
+         the goal's percentile.",
+        Some(Unit::Seconds),
+        tails.collect::<Vec<_>>(),
+    )?;
     let caps = services.iter().flat_map(|s| {
         s.clocks.iter().filter_map(move |(cpu, limit)| {
             let (FrequencyLimit::AtMost(clock) | FrequencyLimit::Exactly(clock)) = limit else {
@@ -71,7 +72,7 @@ pub fn encode(services: &[Status], encoder: &mut DescriptorEncoder<'_>) -> fmt::
     )?;
     page.gauge(
         "goal",
-        "What the service shall keep.",
+        "The service's latency goal.",
         Some(Unit::Seconds),
         each(|s| s.goal.map(|goal| goal.latency.as_secs_f64())),
     )?;

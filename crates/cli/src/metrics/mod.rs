@@ -82,7 +82,10 @@ fn parse_place(text: &str) -> Result<Place, String> {
 /// Begins to answer at `address`; returns the address with the port that was chosen.
 fn serve(address: SocketAddr, names: &Names, routes: Vec<Route>) -> Result<SocketAddr> {
     let listener = std::net::TcpListener::bind(address).map_err(|error| {
-        usage(format!("cannot serve metrics at {address}: {error}\nhint: choose another with --metrics (port 0 lets the system choose)"))
+        usage(format!(
+            "cannot serve metrics at {address}: {error}\nhint: choose another with --metrics \
+             (port 0 lets the system choose)"
+        ))
     })?;
     let address = listener.local_addr().context("preparing the metrics page")?;
     let mut router = Router::new();

@@ -145,8 +145,8 @@ impl Seen {
         });
         page.counter(
             "idle_mispredicted",
-            "Idle periods shorter than their state's target residency (premature), or long enough for a deeper state that was \
-             allowed (missed_deep).",
+            "Idle periods shorter than their state's target residency (premature), or long enough \
+             for a deeper state that was allowed (missed_deep).",
             None,
             wrong,
         )

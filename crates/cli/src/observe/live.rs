@@ -290,8 +290,9 @@ impl Watch {
                 notes.push(format!("{} answered no request while it was watched", answers.service));
             } else if answers.merged * 20 > answers.requests {
                 notes.push(format!(
-                    "data came {} times while a request of its connection was under way, and was taken as part of it: \
-                     clients pipeline, or requests are long; rate and times are of such groups",
+                    "data came {} times while a request of its connection was under way, and was \
+                     taken as part of it: clients pipeline, or requests are long; rate and times \
+                     are of such groups",
                     answers.merged
                 ));
             }
@@ -351,8 +352,8 @@ fn unheard(seen: &SleepPattern, cpus: usize) -> Option<String> {
     let silent = cpus.saturating_sub(seen.cpus.len());
     (silent > 0).then(|| {
         format!(
-            "{silent} of {cpus} CPUs neither fell asleep nor woke while they were watched, so they are missing below: busy, or \
-             asleep, the whole time"
+            "{silent} of {cpus} CPUs neither fell asleep nor woke while they were watched, so \
+             they are missing below: busy, or asleep, the whole time"
         )
     })
 }

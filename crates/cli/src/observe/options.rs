@@ -41,7 +41,12 @@ pub struct Args {
     /// Send our own load at several rates to the memcached or Roost on --port, with sleep as it is,
     /// always shallow, always deep and none, and plot tail, power and residency against it; --for
     /// is then the length of each point. Journalled, and put back
-    #[arg(long, value_name = "rate=A..B", requires = "port", conflicts_with_all = ["verify", "live", "metrics", "from"])]
+    #[arg(
+        long,
+        value_name = "rate=A..B",
+        requires = "port",
+        conflicts_with_all = ["verify", "live", "metrics", "from"]
+    )]
     pub sweep: Option<Rates>,
 
     /// Draw the live view on this terminal, meanwhile; q ends it
@@ -84,7 +89,13 @@ pub struct Args {
 
     /// Read this recording instead: text of `perf script`, `trace-cmd report` or
     /// /sys/kernel/tracing/trace; `-` for standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "live", "metrics", "scrape", "power_file", "power_command", "without"])]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "service", "live", "metrics", "scrape", "power_file", "power_command", "without"
+        ]
+    )]
     pub from: Option<PathBuf>,
 
     /// The machine the recording comes from: `here`, or the name of one that Roost knows; a

@@ -33,15 +33,18 @@ pub struct RequestPoint {
 
 /// How the figures are got.
 pub const METHOD: [&str; 5] = [
-    "A CPU is idle from the kernel's cpu_idle event that names a state until the one that says it left, and active in between. The \
-     first and the last period of a CPU are not counted: one of their ends was not seen.",
+    "A CPU is idle from the kernel's cpu_idle event that names a state until the one that says it \
+     left, and active in between. The first and the last period of a CPU are not counted: one of \
+     their ends was not seen.",
     "The state is the one that was asked for. Hardware and hypervisors may do less.",
-    "Premature: the sleep ended before the target residency of its state. Missed deep: it lasted for the target residency of the \
-     next deeper state that was allowed. Histograms have four buckets to a doubling; one that a limit cuts is shared out evenly.",
-    "Wake cost: sleeps times wake latency, measured or advertised as it says. Measured is from the waker's call, or the timer's \
-     deadline, until the woken thread reads the clock (roost doctor --probe), so the scheduler's part is in it.",
-    "Bounds: all idle time in the deepest state against all of it in the shallowest that halts (Tradeoffs paper, section III C). Power \
-     of states comes from a table and is modelled.",
+    "Premature: the sleep ended before the target residency of its state. Missed deep: it lasted \
+     for the target residency of the next deeper state that was allowed. Histograms have four \
+     buckets to a doubling; one that a limit cuts is shared out evenly.",
+    "Wake cost: sleeps times wake latency, measured or advertised as it says. Measured is from \
+     the waker's call, or the timer's deadline, until the woken thread reads the clock (roost \
+     doctor --probe), so the scheduler's part is in it.",
+    "Bounds: all idle time in the deepest state against all of it in the shallowest that halts \
+     (Tradeoffs paper, section III C). Power of states comes from a table and is modelled.",
 ];
 
 /// The page.
@@ -167,8 +170,9 @@ fn lengths(all: &Slept) -> Section {
         };
         lengths.iter().map(bucket).collect()
     };
-    let see = "The share of all CPU time that is spent in periods of each length, all CPUs together. What lies left of 1 ms is where the \
-               choice of a state goes wrong easily; the active parts add up to the utilisation.";
+    let see = "The share of all CPU time that is spent in periods of each length, all CPUs \
+               together. What lies left of 1 ms is where the choice of a state goes wrong easily; \
+               the active parts add up to the utilisation.";
     let figure = Lengths {
         title: "Time by the length of periods".to_owned(),
         see: see.to_owned(),
@@ -252,8 +256,9 @@ fn choices(all: &Slept) -> Section {
         tone: Tone::Contestant(place),
         values: used.iter().map(|state| share(of(state))).collect(),
     };
-    let see = "Sleeps that were too short for their state (waking cost more than sleeping saved), and those that were long enough for \
-               a deeper one, as shares of all sleeps; in the table below, of the state's own.";
+    let see = "Sleeps that were too short for their state (waking cost more than sleeping saved), \
+               and those that were long enough for a deeper one, as shares of all sleeps; in the \
+               table below, of the state's own.";
     let figure = Bars {
         title: "Premature and missed by state".to_owned(),
         see: see.to_owned(),
@@ -346,8 +351,8 @@ fn waking(observation: &Observation) -> Section {
             part("no interrupt seen", Tone::Contestant(3), &|wakers| wakers.unseen),
         ];
         parts.retain(|part| part.values.iter().flatten().any(|bar| bar.value > 0.0));
-        let see = "The first interrupt while a CPU slept or just after. Devices are outside work, other CPUs are work handed on, timers \
-                   are the service's own or the kernel's.";
+        let see = "The first interrupt while a CPU slept or just after. Devices are outside work, \
+                   other CPUs are work handed on, timers are the service's own or the kernel's.";
         let woken = Bars {
             title: "What woke the CPUs".to_owned(),
             see: see.to_owned(),
@@ -392,8 +397,9 @@ fn requests(observation: &Observation) -> Option<Section> {
     let mut section = section("Requests", vec![rate.part(), response.part()]);
     if let Some(answers) = &observation.answers {
         section.text = format!(
-            "{}: {} requests, seen at {}. Response is waiting (the socket's queue, and waking the server) and service (its own work) \
-             together; an interrupted CPU's own way out of idle lies before it. What a client adds is not in it.",
+            "{}: {} requests, seen at {}. Response is waiting (the socket's queue, and waking the \
+             server) and service (its own work) together; an interrupted CPU's own way out of \
+             idle lies before it. What a client adds is not in it.",
             answers.service, answers.requests, answers.way
         );
         section.parts.insert(0, Part::Table(answers_table(answers)));

@@ -390,9 +390,10 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
     }
 }
 
-const METHOD: &str = "Open-loop Poisson arrivals, 9 gets of 10, latency from the intended send time; at each rate the depths follow \
-                      each other in turn. Stock is what the machine does by itself, shallow the shallowest state that halts, deep always the deepest \
-                      that is allowed, poll no sleep.";
+const METHOD: &str = "Open-loop Poisson arrivals, 9 gets of 10, latency from the intended send \
+                      time; at each rate the depths follow each other in turn. Stock is what the \
+                      machine does by itself, shallow the shallowest state that halts, deep \
+                      always the deepest that is allowed, poll no sleep.";
 
 #[cfg(test)]
 mod tests {

@@ -74,7 +74,8 @@ impl Watched {
         struct Report {
             probe: Option<Probe>,
         }
-        const FIX: &str = "hint: on the machine that is observed, with nothing else running: roost doctor --json --probe > FILE";
+        const FIX: &str = "hint: on the machine that is observed, with nothing else running: \
+                           roost doctor --json --probe > FILE";
         let wrong = |why: String| usage(format!("--wake-latency {}: {why}\n\n{FIX}", file.display()));
         let text = std::fs::read_to_string(file).map_err(|cause| wrong(cause.to_string()))?;
         let report: Report = serde_json::from_str(&text)
@@ -83,7 +84,8 @@ impl Watched {
         let table = self.table(probe.sleeper);
         if table.0.is_empty() {
             return Err(usage(format!(
-                "--wake-latency {}: the idle states of the machine that is observed are not known, so none can be given its latency\n\n\
+                "--wake-latency {}: the idle states of the machine that is observed are not \
+                 known, so none can be given its latency\n\n\
                  hint: leave it out, or, for a recording, name its machine with --machine",
                 file.display()
             )));
@@ -110,7 +112,8 @@ impl Watched {
         });
         match beyond.max_by_key(|(_, deepest)| *deepest) {
             Some((known, deepest)) => vec![format!(
-                "{name} has {known} idle states, and the recording a state {deepest}: it is hardly the machine that was recorded."
+                "{name} has {known} idle states, and the recording a state {deepest}: it is \
+                 hardly the machine that was recorded."
             )],
             None => Vec::new(),
         }

@@ -15,15 +15,18 @@ use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
 
-/// How the figures are got.
 const METHOD: [&str; 5] = [
-    "All CPUs of the domain are idle from the scheduler's switch of the last of them to its idle task until the first switch away from one \
-     (sched_switch, counted in the kernel); this program's own turns count as work.",
+    "All CPUs of the domain are idle from the scheduler's switch of the last of them to its idle \
+     task until the first switch away from one (sched_switch, counted in the kernel). This \
+     program's own turns count as work.",
     "A group is frozen from the write to its freezer until the write that thaws it had returned.",
-    "Freezing and thawing a group takes what it took until everybody in it had done so: the median of nine trials at the start, or of the last fifteen \
-     cycles' writes where those take longer.",
-    "Whether freezing pays is tried out by turns of half a second and more with freezing and without, whole cycles of wait and work each.",
-    "Power is measured or modelled, as the page says beside it; a model charges each CPU for itself, and nothing for a package whose CPUs all sleep.",
+    "The time to freeze or thaw a group lasts until every task in it has stopped or goes on: the \
+     median of nine trials at the start, or of the writes of the last fifteen cycles where those \
+     take longer.",
+    "A trial finds out whether freezing pays: turns of half a second and more with freezing and \
+     without, each of whole cycles of wait and work.",
+    "Power is measured or modelled, as the page says beside it. A model charges each CPU for \
+     itself, and adds nothing for a package whose CPUs all sleep.",
 ];
 
 /// All that was kept.
@@ -107,7 +110,8 @@ fn page(info: &RunInfo, told: &Told) -> Page {
 fn summary(told: &Told) -> String {
     let last = &told.last;
     format!(
-        "CPU {} were all idle at once for {} of {}. Waits of {} and longer were worth freezing for: 20 times what freezing and thawing took.",
+        "CPU {} were all idle at once for {} of {}. Waits of {} and longer were worth freezing \
+         for: 20 times what freezing and thawing took.",
         last.cpus,
         Unit::Share.text(last.all_idle_share),
         Unit::Seconds.text(last.at_ms / 1e3),
@@ -213,7 +217,8 @@ fn payoff(told: &Told) -> Section {
     };
     let mut said = format!("Here: {}.", payoff.text());
     if ours.is_none() {
-        said += " Of this run no energy is compared: it was all with quiescence, or all without, or it is not known which.";
+        said += " Of this run no energy is compared: it was all with quiescence, or all without, \
+                 or it is not known which.";
     }
     Section { title: "Does it pay".to_owned(), text: said, parts: vec![bars.part()] }
 }
@@ -245,8 +250,8 @@ fn groups(told: &Told) -> Section {
     let table = Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows: rows.collect() };
     let record = told.last.record;
     let text = format!(
-        "{} of {} freezes ended because a group had stood still for long enough. Groups were left alone {} times because they had woken a critical thread. Events \
-         were lost {} times.",
+        "{} of {} freezes ended because a group had stood still for long enough. Groups were left \
+         alone {} times because they had woken a critical thread. Events were lost {} times.",
         record.ended_by_bound, record.freezes, record.left_alone, record.losses
     );
     Section { title: "What stood still".to_owned(), text, parts: vec![Part::Table(table)] }

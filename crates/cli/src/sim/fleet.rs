@@ -123,8 +123,8 @@ fn with_fleet(document: Document, servers: Option<u32>, fanout: Option<u32>) -> 
     }
     if fleet.is_empty() {
         return Err(usage(format!(
-            "{}: fleet: the scenario has no fleet\n\nhint: --servers 100, or a table [fleet] with servers and fanout; \
-             one server is `roost sim run`",
+            "{}: fleet: the scenario has no fleet\n\nhint: --servers 100, or a table [fleet] with \
+             servers and fanout; one server is `roost sim run`",
             document.path().display()
         )));
     }

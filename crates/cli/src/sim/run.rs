@@ -75,8 +75,8 @@ fn document(args: &Args) -> Result<Document> {
     for change in args.options.changes()? {
         let [value] = &change.values[..] else {
             return Err(usage(format!(
-                "--set {}: several values are a sweep\n\nhint: use `roost sim sweep`, or quote a value that has commas in \
-                 it: --set '{}=\"a,b\"'",
+                "--set {}: several values are a sweep\n\nhint: use `roost sim sweep`, or quote a \
+                 value that has commas in it: --set '{}=\"a,b\"'",
                 change.key, change.key
             )));
         };

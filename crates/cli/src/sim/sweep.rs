@@ -166,7 +166,8 @@ fn check_same(place: &Path, earlier: &RunInfo, now: &RunInfo) -> Result<()> {
         return Ok(());
     }
     Err(usage(format!(
-        "{place} has cells of another scenario: {}\n\nhint: name another folder with --out, or put the scenario back",
+        "{place} has cells of another scenario: {}\n\nhint: name another folder with --out, or \
+         put the scenario back",
         different.join("; ")
     )))
 }

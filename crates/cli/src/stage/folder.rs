@@ -16,11 +16,13 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 const METHOD: [&str; 4] = [
-    "Latencies run from the arrival of a request's head at the proxy until the last byte of the answer came from the server; what the client's network takes \
-     is not in them.",
+    "Latencies run from the arrival of a request's head at the proxy until the last byte of the \
+     answer came from the server; what the client's network takes is not in them.",
     "Holding times run from the arrival on the stage until the request went; both are to three figures, in microseconds.",
-    "A burst's size counts what was in service when it went; its tail is learned from the answers, by doubling sizes.",
-    "Nothing here is an energy: no meter is read. How the server's CPUs slept is what `roost observe` sees, and `roost-bench stage` compares.",
+    "A burst's size counts what was in service when it went; its tail is learned from the \
+     answers, by doubling sizes.",
+    "Nothing here is an energy: no meter is read. How the server's CPUs slept is what `roost \
+     observe` sees, and `roost-bench stage` compares.",
 ];
 
 const READINGS: &str = "readings.jsonl";

@@ -87,8 +87,8 @@ fn check_period(config: &::proxy::Config) -> Result<()> {
         return Ok(());
     }
     Err(usage(format!(
-        "period {} is not shorter than the longest deadline, {longest}: every request would go by its deadline, and none by the \
-         period\nhint: --period {}, or leave it out",
+        "period {} is not shorter than the longest deadline, {longest}: every request would go by \
+         its deadline, and none by the period\nhint: --period {}, or leave it out",
         period.0,
         longest.scale(0.5)
     )))
@@ -103,7 +103,8 @@ fn missed(status: &::proxy::Status) -> Option<String> {
     let allowed = answered as f64 * (1.0 - status.goal.quantile);
     (status.hold && is_too_many(late, allowed)).then(|| {
         format!(
-            "the goal of {} was missed: {late} of {answered} answers were later than their deadline, {allowed:.1} may be",
+            "the goal of {} was missed: {late} of {answered} answers were later than their \
+             deadline, {allowed:.1} may be",
             status.goal
         )
     })

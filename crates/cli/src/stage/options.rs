@@ -167,8 +167,12 @@ mod tests {
     fn flags_come_before_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("stage.toml");
-        std::fs::write(&file, "goal = \"1s@p99\"\nperiod = \"100ms\"\n[[class]]\nname = \"a\"\npath = \"/\"\n[[server]]\nto = \"http://h:1\"\n")
-            .unwrap();
+        std::fs::write(
+            &file,
+            "goal = \"1s@p99\"\nperiod = \"100ms\"\n[[class]]\nname = \"a\"\n\
+             path = \"/\"\n[[server]]\nto = \"http://h:1\"\n",
+        )
+        .unwrap();
         let file = file.to_str().unwrap();
         let config = typed(&[
             "--config",

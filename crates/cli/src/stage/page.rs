@@ -25,7 +25,8 @@ fn summary(readings: &[Reading]) -> String {
     let counts = status.counts();
     let bursts: u64 = status.servers.iter().map(|server| server.bursts).sum();
     format!(
-        "In {} {} requests came, {} were answered, {} of them later than their deadline. They went to {} in {} bursts. {} clients left before their answer.",
+        "In {} {} requests came, {} were answered, {} of them later than their deadline. They \
+         went to {} in {} bursts. {} clients left before their answer.",
         Unit::Seconds.text(*at_s),
         counts.arrived,
         counts.answered,
@@ -121,7 +122,9 @@ fn burst_section(readings: &[Reading], bursts: &[Went]) -> Section {
     }
     Section {
         title: "How requests went".to_owned(),
-        text: "Bursts go at the period's end, before it when a deadline is in danger, when the stage is full, and a little early so as not to meet another server's.".to_owned(),
+        text: "Bursts go at the period's end, before it when a deadline is in danger, when the \
+               stage is full, and a little early so as not to meet another server's."
+            .to_owned(),
         parts: vec![sizes.part()],
     }
 }

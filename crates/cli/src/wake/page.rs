@@ -14,11 +14,13 @@ use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
-    "A window's time is from the moment at which the CPU's own helper thread ran until the CPU might sleep again, on the kernel's monotonic clock.",
-    "Sleep is counted from the kernel's cpu_idle events where it lets programs watch them, else taken from cpuidle's residency; what is left of all time is \
-     unowned.",
+    "A window's time is from the moment at which the CPU's own helper thread ran until the CPU \
+     might sleep again, on the kernel's monotonic clock.",
+    "Sleep is counted from the kernel's cpu_idle events where it lets programs watch them, else \
+     taken from cpuidle's residency; what is left of all time is unowned.",
     "An instant that several principals asked for is paid by them in equal parts.",
-    "Joules are measured only where the page says so; else they are time, multiplied by the powers of this processor's table.",
+    "Joules are measured only where the page says so; else they are time, multiplied by the \
+     powers of this processor's table.",
 ];
 
 /// All that was kept.
@@ -92,7 +94,8 @@ pub fn write(place: &Place, started: String, last: &WakeStatus, history: &Histor
 fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
     let mut page = Page {
         summary: format!(
-            "In {} the planner was asked {} times and refused {}; CPUs were woken by {} and kept awake by {}. Joules are {}.",
+            "In {} the planner was asked {} times and refused {}; CPUs were woken by {} and kept \
+             awake by {}. Joules are {}.",
             Unit::Seconds.text(last.running.as_secs_f64()),
             last.asked.accepted + last.asked.refused,
             last.asked.refused,

@@ -572,7 +572,8 @@ fn another_actuator_is_taken_on_reload_and_what_the_old_one_did_is_put_back() {
     let config = folder.path().join("roost.toml");
     let text = |actuator: &str, keys: &str| {
         format!(
-            "epoch = \"50ms\"\n{keys}\n[[service]]\nname = \"cache\"\nport = {}\ngoal = \"10s@p99\"\nactuator = \"{actuator}\"\n",
+            "epoch = \"50ms\"\n{keys}\n[[service]]\nname = \"cache\"\nport = {}\ngoal = \
+             \"10s@p99\"\nactuator = \"{actuator}\"\n",
             server.port
         )
     };

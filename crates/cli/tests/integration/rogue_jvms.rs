@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-const NOBODY: u32 = 65534;
+const UNPRIVILEGED: u32 = 65534;
 
 /// A folder that every user can read, and whether this process may be root in a namespace.
 fn place() -> Option<tempfile::TempDir> {
@@ -30,7 +30,8 @@ fn place() -> Option<tempfile::TempDir> {
 fn as_nobody(command: &str) -> Command {
     let mut unshare = Command::new("unshare");
     let script = format!(
-        "mount -t tmpfs -o mode=755 tmpfs /run && exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups {command}"
+        "mount -t tmpfs -o mode=755 tmpfs /run && exec setpriv --reuid={UNPRIVILEGED} \
+         --regid={UNPRIVILEGED} --clear-groups {command}"
     );
     unshare.args(["-m", "--propagation", "private", "sh", "-c", &script]).ends_with_parent();
     unshare
@@ -135,7 +136,7 @@ impl Rogue {
         }
         fs::copy(&program, home.join("lib/server/libjvm.so")).unwrap();
         for at in ["", "bin", "lib", "lib/server", "bin/java", "lib/server/libjvm.so"] {
-            chown(home.join(at), Some(NOBODY), Some(NOBODY)).unwrap();
+            chown(home.join(at), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
         }
         let mut command = as_nobody(&format!("{} {}", program.display(), home.display()));
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();

@@ -233,7 +233,8 @@ fn scenario(machine: &str, workload: &str, more: &str) -> String {
 const LOAD: &str = "rate = \"10k\"\nservice = { exponential = \"10us\" }";
 
 fn states(deep: &str) -> String {
-    let shallow = "{ name = \"C1\", kind = \"halting\", exit_latency = 2000, target_residency = 2000, power = 1000000 }";
+    let shallow = "{ name = \"C1\", kind = \"halting\", exit_latency = 2000, target_residency = \
+                   2000, power = 1000000 }";
     format!("package = false\ncstates = [{shallow}, {{ name = \"C6\", kind = \"halting\", {deep} }}]")
 }
 
@@ -255,7 +256,8 @@ fn wrong_input_is_named_with_its_file_key_and_fix_and_leaves_nothing_behind() {
         let law = format!("{{ distribution = \"empirical\", file = {path:?}, unit = \"us\" }}");
         scenario("", &format!("rate = 1000\nservice = {law}"), "")
     };
-    let few_states = "cstates = [{ name = \"C1\", kind = \"halting\", exit_latency = 2000, target_residency = 2000, power = 1000000 }]";
+    let few_states = "cstates = [{ name = \"C1\", kind = \"halting\", exit_latency = 2000, \
+                      target_residency = 2000, power = 1000000 }]";
     let below = states("exit_latency = 200000, target_residency = 100000, power = 500000");
     let rising = states("exit_latency = 200000, target_residency = 200000, power = 2000000");
     let law = |cv: &str| {

@@ -556,7 +556,8 @@ fn remote_callers_need_the_token_and_others_learn_nothing() {
     let post = |token: &str, body: &str| {
         let mut stream = std::net::TcpStream::connect(&address).expect("HTTP answers");
         let head = format!(
-            "POST /wake HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n",
+            "POST /wake HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer \
+             {token}\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
         stream.write_all((head + body).as_bytes()).expect("it reads");

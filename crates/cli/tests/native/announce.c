@@ -1,4 +1,5 @@
-/* A client in C11 and C++11: one request whose event comes, then four threads that ask fifty times each, far ahead, and take it back. */
+/* A client in C11 and C++11. It makes one request whose event comes. Then four threads make fifty
+ * requests each, far ahead, and withdraw them. */
 #include "roost_wake.h"
 #include <pthread.h>
 #include <stdlib.h>

@@ -85,7 +85,12 @@ fn a_stream_that_is_reset_is_withdrawn_and_the_others_stay() {
 }
 
 /// A self-signed certificate for `localhost`, made for these tests:
-/// `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj "/CN=localhost, for tests" -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:localhost`.
+///
+/// ```text
+/// openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 \
+///     -subj "/CN=localhost, for tests" -addext basicConstraints=critical,CA:FALSE \
+///     -addext subjectAltName=DNS:localhost
+/// ```
 fn certificate() -> Tls {
     Tls { certificate: file("localhost.pem"), key: file("localhost.key.pem") }
 }

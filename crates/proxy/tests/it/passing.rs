@@ -11,7 +11,8 @@ fn plain(config: &mut Config) {
 #[test]
 fn requests_and_answers_keep_what_is_theirs_and_lose_what_is_a_connections() {
     let server = Upstream::start(|_, stream| {
-        let answer = "HTTP/1.1 201 Made\r\nX-Kept: 1\r\nConnection: X-Gone, keep-alive\r\nX-Gone: 1\r\nKeep-Alive: timeout=5\r\n\
+        let answer = "HTTP/1.1 201 Made\r\nX-Kept: 1\r\nConnection: X-Gone, keep-alive\r\nX-Gone: \
+                      1\r\nKeep-Alive: timeout=5\r\n\
                       Set-Cookie: a=1\r\nSet-Cookie: b=2\r\nContent-Length: 4\r\n\r\nmade";
         stream.write_all(answer.as_bytes()).is_ok()
     });
@@ -19,7 +20,8 @@ fn requests_and_answers_keep_what_is_theirs_and_lose_what_is_a_connections() {
     let mut client = Client::to(&proxy);
     for _ in 0..2 {
         client.write(
-            "POST /a%20b?c=d HTTP/1.1\r\nHost: a.example:81\r\nConnection: X-Private\r\nX-Private: 1\r\nX-Kept: 2\r\n\
+            "POST /a%20b?c=d HTTP/1.1\r\nHost: a.example:81\r\nConnection: X-Private\r\nX-Private: \
+             1\r\nX-Kept: 2\r\n\
              X-Forwarded-For: 1.2.3.4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
         );
         let answer = client.read().unwrap();

@@ -16,8 +16,8 @@ pub fn page(facts: &Facts, results: &FleetResults) -> Page {
         fleets.iter().copied().filter(|fleet| fleet.verdict != Verdict::Unstable).collect();
     let mut page = head(facts);
     page.notes.push(
-        "The root answers when the slowest leaf that it asked has answered. One leaf's times are those of one of the leaves \
-         that each request asked, drawn evenly."
+        "The root answers when the slowest leaf that it asked has answered. One leaf's times are \
+         those of one of the leaves that each request asked, drawn evenly."
             .to_owned(),
     );
     page.summary = summary(&stable);
@@ -38,7 +38,8 @@ fn p99(times: Option<&Responses>) -> Option<Estimate> {
 fn summary(fleets: &[&FleetOutcome]) -> String {
     let told = |fleet: &&FleetOutcome| {
         format!(
-            "{}: {} servers, each request asks {}. The p99 is {} at one leaf and {} at the root; the servers draw {} together.",
+            "{}: {} servers, each request asks {}. The p99 is {} at one leaf and {} at the root; \
+             the servers draw {} together.",
             fleet.contestant,
             fleet.servers,
             fleet.fanout,
@@ -57,7 +58,8 @@ fn alarm(fleet: &FleetOutcome) -> Option<String> {
     let unstable: u32 = fleet.groups.iter().map(|group| group.unstable).sum();
     match fleet.verdict {
         Verdict::Unstable => Some(format!(
-            "{}: unstable. More arrives at {unstable} of {} servers than they can serve, so no figure would mean anything.",
+            "{}: unstable. More arrives at {unstable} of {} servers than they can serve, so no \
+             figure would mean anything.",
             fleet.contestant, fleet.servers
         )),
         Verdict::Unsettled => Some(format!(
@@ -128,8 +130,8 @@ fn tail(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
     let table = Table { title: String::new(), head: head.collect(), rows: rows.collect() };
     Section {
         title: "The tail at scale".to_owned(),
-        text: "The more leaves a request waits for, the likelier one of them is slow: what is rare at one leaf is \
-               common at the root."
+        text: "The more leaves a request waits for, the likelier one of them is slow: what is \
+               rare at one leaf is common at the root."
             .to_owned(),
         parts: vec![
             figure("p99", 0.99, |times| times.p99_ns),

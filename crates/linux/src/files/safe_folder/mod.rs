@@ -12,7 +12,7 @@
 //!   which no other user may rename or replace a file: not writable by group or others, or sticky.
 //!   Files that root executes or believes lie in such a folder ([`SafeFolder::trusted`]). In any
 //!   other folder root may still leave results, through the rest of this module.
-//! - *Named*: a file that the user gave (`--output FILE`). [`SafeFolder::named`] follows a link in
+//! - *Named*: a file that the user gave (`--out FILE`). [`SafeFolder::named`] follows a link in
 //!   the last place as it does those on the way: root's own into `/var/log`, and none in a folder
 //!   of another user's.
 //!
