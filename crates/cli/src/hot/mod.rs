@@ -2,7 +2,7 @@
 //! least energy.
 //!
 //! ```text
-//!   options.rs   what is asked for
+//!   options.rs   the options
 //!   find.rs      profile, count, rank: observe's eyes, policy's judgement
 //!   course.rs    how many requests had been answered by when
 //!   energy.rs    joules per request by clock: measured where that can be, else modelled

@@ -1,7 +1,7 @@
 //! `roost observe`: how a service really sleeps, and the remedies.
 //!
 //! ```text
-//!   options.rs    what is asked for
+//!   options.rs    the options
 //!   live.rs       this machine, now
 //!   from.rs       a recording made elsewhere
 //!   power.rs      the user's own meter

@@ -1,7 +1,7 @@
 //! `roost quiesce`: background work stands still while what matters waits.
 //!
 //! ```text
-//!   options.rs    what is asked for
+//!   options.rs    the options
 //!   page.rs       the page of a run
 //! ```
 
@@ -97,7 +97,7 @@ impl Frozen {
         }
         let Some(place) = self.place.take() else { return };
         let samples = std::mem::replace(&mut self.samples, Thinned::new(1));
-        // What was done was done well: a full disk makes no failure of that.
+        // The run itself succeeded: a full disk does not make it fail.
         match page::write(&place, self.started.clone(), last, samples) {
             Ok(where_it_is) => eprintln!("{where_it_is}"),
             Err(error) => eprintln!("no page was written: {error:#}"),

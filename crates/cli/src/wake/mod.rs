@@ -1,7 +1,7 @@
 //! `roost wake`: anticipatory wake-ups on a live machine.
 //!
 //! ```text
-//!   options.rs   what is asked for
+//!   options.rs   the options
 //!   at.rs        a request from the shell, and the status of a running planner
 //!   http.rs      remote callers over HTTP, and the page of metrics
 //!   page.rs      the page of a run
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         metrics: options.names.address(),
         ..Config::default()
     };
-    // What is wrong is told before anything is measured.
+    // A wrong option is an error before any measurement.
     options.table().options().map_err(crate::daemon::refused)?;
     let started = crate::run_folder::started()?;
     let place = (options.out.is_some() || !options.json)
@@ -123,7 +123,7 @@ impl Windows {
         let Some(place) = self.place.take() else { return };
         match page::write(&place, self.started.clone(), last, &self.history) {
             Ok(where_it_is) => eprintln!("{where_it_is}"),
-            // What was planned was planned well: a full disk makes no failure of that.
+            // The run itself succeeded: a full disk does not make it fail.
             Err(error) => eprintln!("no page was written: {error:#}"),
         }
     }

@@ -1,4 +1,4 @@
-//! What `roost wake` is asked for.
+//! The options of `roost wake`.
 
 use ::daemon::wake::{Act, Alarm, WakeConfig};
 use clap::ValueEnum;
