@@ -1,9 +1,13 @@
 //! Machines from published descriptions: tables of their power for those that have no meter, and
 //! whole platforms for a simulator.
 //!
-//! Each figure's origin is in its row, and comes with the platform as [`Platform::sources`]: [P] a
+//! Each machine is a file of `presets/`. It takes the keys that it does not give from the machine or
+//! the kind (`presets/kinds/`) that it is `like`, source by source; `mark` and `paper` it gives
+//! itself.
+//!
+//! Each figure's origin is in its file, and comes with the platform as [`Platform::sources`]: [P] a
 //! paper that Roost builds on, [K] the mainline kernel's tables, [C] published research code, [A]
-//! an abstract or an issue thread, [R] recalled, ESTIMATE where none is published. Unless a row
+//! an abstract or an issue thread, [R] recalled, ESTIMATE where none is published. Unless a file
 //! says otherwise:
 //!
 //! - Intel exit latencies and residencies are `intel_idle`'s [K]; AMD's come from firmware [R].
@@ -18,14 +22,12 @@
 //!
 //! So a comparison of two runs on one table says more than either figure alone.
 
-mod amd;
-mod arm;
-mod row;
-mod xeon_e;
-mod xeon_scalable;
+mod description;
 
 use crate::{Platform, PowerModel};
-use row::Row;
+use description::Description;
+use std::sync::LazyLock;
+use toml::{Table, Value};
 
 /// A processor's identity, as in `/proc/cpuinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,12 +41,12 @@ pub struct Processor {
 
 impl PowerModel {
     pub fn presets() -> Vec<PowerModel> {
-        rows().map(Row::model).collect()
+        MACHINES.iter().map(Description::model).collect()
     }
 
     /// The table called `name`, such as `xeon-gold-6126`.
     pub fn by_name(name: &str) -> Option<PowerModel> {
-        row(name).map(Row::model)
+        machine(name).map(Description::model)
     }
 
     /// The table for `processor`: its own, or else that of a machine like it, whose name then says
@@ -53,11 +55,12 @@ impl PowerModel {
         let described = processor.model_name.to_ascii_lowercase();
         let words = || described.split(|c: char| !c.is_ascii_alphanumeric() && c != '+' && c != '-');
         // A mark of two words, as `e5-2630 v3`, is one model of several generations.
-        let is_marked = |row: &&Row| {
-            !row.mark.is_empty() && row.mark.split(' ').all(|part| words().any(|word| word == part))
+        let is_marked = |machine: &&Description| {
+            let mark = &machine.mark;
+            !mark.is_empty() && mark.split(' ').all(|part| words().any(|word| word == part))
         };
-        if let Some(row) = rows().filter(is_marked).max_by_key(|row| row.mark.len()) {
-            return row.model();
+        if let Some(machine) = MACHINES.iter().filter(is_marked).max_by_key(|machine| machine.mark.len()) {
+            return machine.model();
         }
         // AMD's families: 23 Zen to Zen 2, 25 Zen 3 and 4, 26 Zen 5. Anything else: the machine of
         // the Peafowl paper.
@@ -67,7 +70,7 @@ impl PowerModel {
             ("AuthenticAMD", _) => "epyc-9755",
             _ => "xeon-silver-4116",
         };
-        let mut model = Self::by_name(assumed).expect("every assumed table is a row");
+        let mut model = Self::by_name(assumed).expect("every assumed table is listed");
         model.name = format!("{assumed}, an ESTIMATE for this unlisted processor");
         model
     }
@@ -76,39 +79,106 @@ impl PowerModel {
 impl Platform {
     /// Every machine. All pass [`Platform::check`]; turbo is off.
     pub fn presets() -> Vec<Platform> {
-        rows().map(Row::platform).collect()
+        MACHINES.iter().map(Description::platform).collect()
     }
 
     /// The machine called `name`, such as `xeon-gold-6126`; or by the paper that ran on it: `carb`,
     /// `tradeoffs`, `peafowl`, `cpu-sleeps`, `hurry-up`.
     pub fn by_name(name: &str) -> Option<Platform> {
-        row(name).map(Row::platform)
+        machine(name).map(Description::platform)
     }
 
     /// The same with the turbo bins of the preset of its name: ESTIMATEs, of which few machines
     /// have published ones. The turbo clock itself for two cores, two thirds of the way up for half
     /// of the socket, one third for all of it.
     pub fn with_turbo(mut self) -> Platform {
-        self.turbo = row(&self.name).map(Row::turbo).unwrap_or_default();
+        self.turbo = machine(&self.name).map(Description::turbo).unwrap_or_default();
         self
     }
 }
 
-fn rows() -> impl Iterator<Item = &'static Row> {
-    xeon_e::ROWS.iter().chain(xeon_scalable::ROWS).chain(amd::ROWS).chain(arm::ROWS)
+fn machine(name: &str) -> Option<&'static Description> {
+    MACHINES.iter().find(|machine| machine.name == name || machine.paper.as_deref() == Some(name))
 }
 
-fn row(name: &str) -> Option<&'static Row> {
-    let own = PAPERS.iter().find(|paper| paper.0 == name).map_or(name, |paper| paper.1);
-    rows().find(|row| row.name == own)
+/// Read when a preset is first asked for.
+static MACHINES: LazyLock<Vec<Description>> = LazyLock::new(|| {
+    let described = |&(name, _): &(&str, &str)| {
+        let mut machine: Description =
+            table(name).try_into().unwrap_or_else(|error| panic!("presets/{name}.toml: {error}"));
+        machine.name = name.to_owned();
+        machine
+    };
+    FILES.iter().map(described).collect()
+});
+
+/// The keys of a file, and the others from the file that it is like.
+fn table(name: &str) -> Table {
+    let file = FILES.iter().chain(&KINDS).find(|file| file.0 == name);
+    let text = file.unwrap_or_else(|| panic!("presets/{name}.toml is not listed")).1;
+    let mut own: Table = text.parse().unwrap_or_else(|error| panic!("presets/{name}.toml: {error}"));
+    let Some(like) = own.remove("like") else { return own };
+    let mut all = table(like.as_str().expect("`like` names a file"));
+    all.retain(|key, _| key != "mark" && key != "paper");
+    for (key, value) in own {
+        match (all.get_mut(&key), value) {
+            (Some(Value::Table(sources)), Value::Table(given)) if key == "sources" => sources.extend(given),
+            (_, value) => drop(all.insert(key, value)),
+        }
+    }
+    all
 }
 
-const PAPERS: [(&str, &str); 5] = [
-    ("carb", "xeon-e5-2630-v3"),
-    ("tradeoffs", "tradeoffs-sandybridge"),
-    ("peafowl", "xeon-silver-4116"),
-    ("cpu-sleeps", "xeon-e5-2620-v3"),
-    ("hurry-up", "xeon-gold-6126"),
+macro_rules! files {
+    ($($name:literal,)*) => {
+        [$(($name, include_str!(concat!("../../presets/", $name, ".toml")))),*]
+    };
+}
+
+/// Machines by vendor and year.
+const FILES: [(&str, &str); 31] = files![
+    "xeon-e5-2670",
+    "tradeoffs-sandybridge",
+    "tradeoffs-duty-cycle",
+    "ivybridge-desktop-4",
+    "ivybridge-ep-12",
+    "xeon-e7-4890-v2",
+    "xeon-e7-8890-v2",
+    "xeon-e5-2630-v3",
+    "xeon-e5-2620-v3",
+    "xeon-e5-2680-v4",
+    "xeon-silver-4114",
+    "xeon-silver-4116",
+    "xeon-silver-4116-no-pc6",
+    "peafowl-simulation",
+    "xeon-gold-6126",
+    "xeon-gold-6130",
+    "xeon-gold-6248",
+    "xeon-8360y",
+    "xeon-8480+",
+    "xeon-8480+-no-pc6",
+    "xeon-8592+",
+    "xeon-6980p",
+    "xeon-6726p-b",
+    "xeon-6780e",
+    "a10-6800k",
+    "epyc-7502",
+    "epyc-7763",
+    "epyc-9654",
+    "epyc-9755",
+    "exynos-5422-big",
+    "exynos-5422-little",
+];
+
+const KINDS: [(&str, &str); 8] = files![
+    "kinds/server",
+    "kinds/sandy-bridge",
+    "kinds/procrastinator",
+    "kinds/haswell",
+    "kinds/skylake-sp",
+    "kinds/sapphire-rapids",
+    "kinds/epyc",
+    "kinds/exynos-5422",
 ];
 
 #[cfg(test)]
