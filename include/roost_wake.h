@@ -4,7 +4,7 @@
  * and C++11, GCC or Clang, Linux, little endian; header only, nothing to link.
  *
  *     roost_wake planner;                                            // once per process, for all its threads
- *     if (roost_wake_connect(&planner, NULL, "search") != 0)         // NULL: /run/roost/wake.sock
+ *     if (roost_wake_connect(&planner, NULL, "search") != 0)         // NULL: /run/roost/roost.sock
  *         perror("roost_wake");                                      // the program goes on; calls below do nothing
  *
  *     uint16_t cpus[] = {3};
@@ -131,7 +131,7 @@ static inline int roost_wake_connect(roost_wake *planner, const char *socket_pat
     memset(&address, 0, sizeof address);
     address.sun_family = AF_UNIX;
     if (!socket_path)
-        socket_path = "/run/roost/wake.sock";
+        socket_path = "/run/roost/roost.sock";
     planner->stream = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (planner->stream < 0)
         return -1;

@@ -72,7 +72,7 @@ impl Child {
         }
         let mut process = command
             .args(["--json", "--socket"])
-            .arg(folder.path().join("wake.sock"))
+            .arg(folder.path().join("roost.sock"))
             // The limits are not for the figures that the bars hold it to.
             .args(["--max-share", "100"])
             .stdin(Stdio::null())
@@ -98,13 +98,13 @@ impl Child {
 
     /// A client with a ring, named after its measurement.
     pub fn client(&self, part: Part) -> Result<WakeClient> {
-        Ok(WakeClient::connect(&self.folder.path().join("wake.sock"), &format!("bench {part:?}"))?)
+        Ok(WakeClient::connect(&self.folder.path().join("roost.sock"), &format!("bench {part:?}"))?)
     }
 
     pub fn status(&self) -> Result<WakeStatus> {
         let mut stream =
-            UnixStream::connect(self.folder.path().join("wake.sock")).context("the planner's socket")?;
-        stream.write_all((serde_json::to_string(&WakeAsk::Status)? + "\n").as_bytes())?;
+            UnixStream::connect(self.folder.path().join("roost.sock")).context("the planner's socket")?;
+        stream.write_all((serde_json::to_string(&WakeAsk::Planner)? + "\n").as_bytes())?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line)?;
         match serde_json::from_str(&line)? {

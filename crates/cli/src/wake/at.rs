@@ -1,15 +1,14 @@
-//! `roost wake at` and `status`: a planner's callers from the shell.
+//! `roost wake at`: a planner's caller from the shell.
 
 use crate::exit::{Exit, coded, usage};
 use anyhow::{Context as _, Result};
 use daemon::wake::wire::{WakeAnswer, WakeAsk};
+use linux::Root;
 use machine::{CpuList, Duration};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-pub const SOCKET: &str = "/run/roost/wake.sock";
 
 /// Ask that CPUs be ready at a time from now, and wait until that is over
 ///
@@ -26,28 +25,16 @@ pub struct At {
     /// For how long
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     stay: Duration,
-    /// The planner's socket
-    #[arg(long, value_name = "FILE", default_value = SOCKET)]
-    socket: PathBuf,
+    /// The control socket of the daemon [default: /run/roost/roost.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Print the planner's answer as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Ask a running planner how things are
-#[derive(clap::Args)]
-#[command(after_help = include_str!("../../help/wake-status.txt"))]
-pub struct Status {
-    /// The planner's socket
-    #[arg(long, value_name = "FILE", default_value = SOCKET)]
-    socket: PathBuf,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 pub fn at(args: &At) -> Result<ExitCode> {
-    let mut caller = Caller::connect(&args.socket)?;
+    let mut caller = Caller::connect(&crate::daemon::socket_or(args.socket.as_ref(), &Root::system()))?;
     let ask = WakeAsk::Wake {
         cpus: args.cpus.as_ref().map(ToString::to_string),
         ahead: format!("{}ns", args.ahead.as_nanos()),
@@ -71,29 +58,19 @@ pub fn at(args: &At) -> Result<ExitCode> {
     }
 }
 
-pub fn status(args: &Status) -> Result<ExitCode> {
-    match Caller::connect(&args.socket)?.ask(&WakeAsk::Status)? {
-        WakeAnswer::Status(status) if args.json => crate::json::print(1, &status)?,
-        WakeAnswer::Status(status) => print!("{}", status.text()),
-        WakeAnswer::Refused(reason) => return Err(coded(Exit::Refused, reason)),
-        other => return Err(usage(format!("an answer that fits nothing: {other:?}"))),
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 struct Caller(BufReader<UnixStream>);
 
 impl Caller {
     fn connect(socket: &Path) -> Result<Self> {
-        let nobody = |cause: std::io::Error| {
+        let no_planner = |cause: std::io::Error| {
             let hint = match cause.kind() {
-                std::io::ErrorKind::PermissionDenied => "use sudo, or start the planner with --user",
+                std::io::ErrorKind::PermissionDenied => "use sudo",
                 _ => "start one with `roost wake`, or name its socket with --socket",
             };
             coded(Exit::Failed, format!("no planner answers at {}: {cause}\nhint: {hint}", socket.display()))
         };
-        let stream = UnixStream::connect(socket).map_err(nobody)?;
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).map_err(nobody)?;
+        let stream = linux::connect_within(socket, PATIENCE).map_err(no_planner)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(no_planner)?;
         Ok(Self(BufReader::new(stream)))
     }
 
@@ -105,3 +82,5 @@ impl Caller {
         serde_json::from_str(&answer).context("what answers is no planner of this version")
     }
 }
+
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);

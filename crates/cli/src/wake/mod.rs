@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   options.rs   the options
-//!   at.rs        a request from the shell, and the status of a running planner
+//!   at.rs        a request from the shell
 //!   http.rs      remote callers over HTTP, and the page of metrics
 //!   page.rs      the page of a run
 //! ```
@@ -51,16 +51,13 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Client {
     At(at::At),
-    Status(at::Status),
 }
 
 const DRAW_EVERY: Duration = Duration::from_millis(500);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    match &args.client {
-        Some(Client::At(at)) => return at::at(at),
-        Some(Client::Status(status)) => return at::status(status),
-        None => {}
+    if let Some(Client::At(at)) = &args.client {
+        return at::at(at);
     }
     let options = &args.options;
     if options.calibrate {
@@ -68,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let config = Config {
         wake: Some(options.table()),
-        socket: crate::daemon::socket_or(options.control.as_ref(), &Root::system()),
+        socket: crate::daemon::socket_or(options.socket.as_ref(), &Root::system()),
         metrics: options.names.address(),
         ..Config::default()
     };

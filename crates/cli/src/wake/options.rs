@@ -41,9 +41,6 @@ pub struct Options {
     /// Percent of all CPUs' time for which all callers together may keep them awake
     #[arg(long, value_name = "PERCENT", default_value_t = 50.0)]
     max_share_of_all: f64,
-    /// Where local callers connect
-    #[arg(long, value_name = "FILE", default_value = super::at::SOCKET)]
-    socket: PathBuf,
     /// Users who may ask, beside this one and root
     #[arg(long = "user", value_name = "UID")]
     users: Vec<u32>,
@@ -69,7 +66,7 @@ pub struct Options {
     pub names: crate::metrics::Names,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
-    pub control: Option<PathBuf>,
+    pub socket: Option<PathBuf>,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
@@ -167,7 +164,6 @@ impl Options {
             max_rate: self.max_rate,
             max_share: self.max_share,
             max_share_of_all: self.max_share_of_all,
-            socket: self.socket.clone(),
             users: self.users.clone(),
             udp: self.udp,
             http: self.http,

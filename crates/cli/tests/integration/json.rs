@@ -167,21 +167,23 @@ fn each_command_that_ends_by_itself_prints_one_document() {
         }
         documents.check(command, &rest.iter().map(String::as_str).collect::<Vec<_>>());
     }
+    // A planner of another test may hold the CPUs.
+    let alone = IdleLimits::alone();
     documents.check("demo", &["--phase-length", "3s", "--rounds", "3", "--out", &out("demo")]);
+    drop(alone);
     documents.check("report", &[&out("demo")]);
 
     match Planner::start(&[]) {
         Some(planner) => {
             let socket = planner.socket();
             let socket = ["--socket", socket.to_str().unwrap()];
-            documents.check("wake status", &socket);
             documents.check("wake at", &[&["--in", "1ms", "--stay", "1ms"][..], &socket].concat());
             drop(planner);
             let _alone = IdleLimits::alone();
             documents.check("wake", &["--calibrate"]);
         }
         None => {
-            skip.extend(["wake", "wake at", "wake status"]);
+            skip.extend(["wake", "wake at"]);
             skipped("the documents of roost wake", "no planner here");
         }
     }

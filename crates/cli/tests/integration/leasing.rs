@@ -350,28 +350,30 @@ fn every_user_finds_roots_daemon() {
 fn a_planner_is_a_part_of_the_daemon_and_its_windows_end_with_its_command() {
     // One process has the arbiter: beside another the planner is refused.
     let daemon = Daemon::with(IdleLimits::alone(), "");
-    let (control, socket) = (daemon.socket(), daemon.folder.path().join("wake.sock"));
+    let socket = daemon.socket();
     let mut command = Command::new(ROOST);
     command.args(["wake", "--json", "--exit-latency", "200us", "--max-stay", "60s", "--socket"]).arg(&socket);
-    command.arg("--control").arg(&control);
+    let early = slots::wake::WakeClient::connect(&socket, "early").expect_err("no planner runs");
+    assert!(early.to_string().contains("start one with `roost wake`"), "{early}");
     let mut planner = Running::spawn(command);
-    until("the planner listens, or has ended", || {
-        socket.exists() || planner.child.try_wait().is_ok_and(|status| status.is_some())
+    let connected = || slots::wake::WakeClient::connect(&socket, "leased");
+    until("the planner has callers, or has ended", || {
+        connected().is_ok() || planner.child.try_wait().is_ok_and(|status| status.is_some())
     });
-    let Ok(client) = slots::wake::WakeClient::connect(&socket, "leased") else {
+    let Ok(client) = connected() else {
         return skipped("a planner in a daemon", &planner.ended().1);
     };
     let before = crate::waking::limit(crate::waking::cpu());
     let ready = client.now() + machine::Duration::from_millis(20);
     client.wake(&[crate::waking::cpu()], ready, machine::Duration::from_secs(60)).id().expect("sent");
     until("a window is open", || crate::waking::limit(crate::waking::cpu()) == "n/a");
-    let told = status(&control).expect("a status");
+    let told = status(&socket).expect("a status");
     assert_eq!(names(&told, "controllers"), ["wake"], "{told}");
     assert_eq!(told["controllers"][0]["state"], "running", "{told}");
     planner.end_by("KILL");
     until("the window is closed", || crate::waking::limit(crate::waking::cpu()) == before);
-    assert!(names(&status(&control).expect("a status"), "controllers").is_empty());
-    assert!(!socket.exists(), "its socket goes with it");
+    assert!(names(&status(&socket).expect("a status"), "controllers").is_empty());
+    connected().expect_err("its callers are refused");
 }
 
 #[test]

@@ -226,11 +226,9 @@ fn a_store_that_lies_about_itself_steers_no_terminal() {
 fn a_client_of_the_planner_with_such_a_name_steers_no_terminal() {
     let _limits = crate::fixture::IdleLimits::alone();
     let folder = tempfile::tempdir().unwrap();
-    let (socket, out) = (folder.path().join("wake.sock"), folder.path().join("out"));
+    let (socket, out) = (folder.path().join("roost.sock"), folder.path().join("out"));
     let (socket, out) = (socket.to_str().unwrap(), out.to_str().unwrap());
-    let control = folder.path().join("roost.sock");
-    let control = control.to_str().unwrap();
-    let wake = ["wake", "--exit-latency", "200us", "--socket", socket, "--control", control, "--out", out];
+    let wake = ["wake", "--exit-latency", "200us", "--socket", socket, "--out", out];
     let Some(mut terminal) = Terminal::start("wake", &wake) else { return };
     terminal.until("listening at");
     let began = Instant::now();
@@ -251,7 +249,7 @@ fn a_client_of_the_planner_with_such_a_name_steers_no_terminal() {
         machine::Duration::from_millis(5),
     );
     terminal.until("pwned");
-    let text = said(Command::new(ROOST).args(["wake", "status", "--socket", socket]));
+    let text = said(Command::new(ROOST).args(["status", "--socket", socket]));
     assert!(text.contains("pwned"), "{text}");
     is_harmless(&text);
     drop(client);

@@ -1,4 +1,4 @@
-"""A client in Python: lines of JSON over the planner's socket."""
+"""A client in Python: lines of JSON over the control socket."""
 
 import json
 import socket
@@ -21,4 +21,4 @@ asked = say({"wake": {"cpus": sys.argv[2], "in": "5ms", "stay": "50s"}})
 time.sleep(0.01)
 assert say({"came": {"id": asked["done"]["id"]}}) == asked
 assert "refused" in say({"wake": {"cpus": sys.argv[2], "in": "5 fortnights", "stay": "50ms"}})
-assert "status" in say("status")
+assert "status" in say("planner")

@@ -1,4 +1,5 @@
-//! The daemon's Unix socket: `roost status`, `set`, `pause` and `resume`, and leases.
+//! The daemon's Unix socket: `roost status`, `set`, `pause` and `resume`, leases, and the callers of
+//! the planner of wake-ups.
 //!
 //! A client asks with one line of JSON, gets one line back, and the connection ends. Every user of
 //! the machine may ask for the state. Only the daemon's own user and root may change anything: the
@@ -9,8 +10,11 @@
 //! thread of its own waits for all of them (`peers`). No other user delays the questions of root or
 //! of the daemon's own user.
 
+mod callers;
 mod peers;
 
+pub use callers::Callers;
+pub(crate) use callers::{Arrivals, Caller};
 pub use peers::{Asker, Heard, Reply};
 
 use crate::config::Part;
@@ -222,11 +226,15 @@ pub(crate) struct Control {
 
 impl Control {
     /// Begins to listen. Each question goes to `hear` with the way back; a change comes only from
-    /// a user that may make one.
-    pub fn listen(path: &Path, hear: impl Fn(Heard) -> bool + Send + 'static) -> Result<Self, ControlError> {
-        let taken = |cause| ControlError::Taken { path: path.to_owned(), cause };
-        let (listener, place) = socket::listen(path, 0o666).map_err(taken)?;
-        let peers = Peers::new(listener, hear).map_err(taken)?;
+    /// a user that may make one. The planner's callers go to `callers`.
+    pub fn listen(
+        callers: Callers,
+        hear: impl Fn(Heard) -> bool + Send + 'static,
+    ) -> Result<Self, ControlError> {
+        let path = callers.socket().to_owned();
+        let taken = |cause| ControlError::Taken { path: path.clone(), cause };
+        let (listener, place) = socket::listen(&path, 0o666).map_err(taken)?;
+        let peers = Peers::new(listener, callers, hear).map_err(taken)?;
         std::thread::Builder::new().name("control".to_owned()).spawn(|| peers.run()).map_err(taken)?;
         Ok(Self { _place: place })
     }
@@ -255,7 +263,7 @@ mod tests {
 
     fn listening(folder: &Path) -> (Control, PathBuf) {
         let path = folder.join("govern.sock");
-        let control = Control::listen(&path, |heard| {
+        let control = Control::listen(Callers::at(&path), |heard| {
             let Heard::Question(ask, reply) = heard else { return true };
             let answer = match ask {
                 Ask::Status => Answer::Status {
@@ -287,7 +295,10 @@ mod tests {
         let set = |service: &str| Ask::Set { service: service.into(), set: Set::Pause };
         assert_eq!(ask(&path, &set("cache")).unwrap(), Answer::Done);
         assert!(matches!(ask(&path, &set("x")).unwrap(), Answer::Refused(_)));
-        assert!(matches!(Control::listen(&path, |_| true), Err(ControlError::Taken { .. })), "it lives");
+        assert!(
+            matches!(Control::listen(Callers::at(&path), |_| true), Err(ControlError::Taken { .. })),
+            "it lives"
+        );
         drop(control);
         assert!(ask(&path, &Ask::Status).unwrap_err().to_string().contains("roost daemon"));
     }
@@ -420,7 +431,7 @@ mod tests {
             Heard::Question(ask, reply) => sender.send((ask, reply)).is_ok(),
             Heard::LeaseEnded(_) => true,
         };
-        let _control = Control::listen(&path, hear).unwrap();
+        let _control = Control::listen(Callers::at(&path), hear).unwrap();
         let stranger = |count: usize| {
             let path = path.clone();
             std::thread::spawn(move || {

@@ -16,7 +16,8 @@
 //! - Each peer has bounded bytes and a bounded time; a failed accept is not tried again without a
 //!   pause or a descriptor more.
 
-use super::{Answer, Ask, LEASE_PATIENCE, PATIENCE, QUESTION_MAX, question};
+use super::{Answer, Ask, Caller, Callers, LEASE_PATIENCE, PATIENCE, QUESTION_MAX, question};
+use crate::controllers::wake::wire::is_for_planner;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
@@ -140,6 +141,7 @@ pub(super) struct Peers<F> {
     listener: UnixListener,
     bell: Arc<OwnedFd>,
     hear: F,
+    callers: Callers,
     /// In the order in which they came.
     peers: Vec<Peer>,
     reserve: Vec<File>,
@@ -150,11 +152,11 @@ pub(super) struct Peers<F> {
 }
 
 impl<F: Fn(Heard) -> bool> Peers<F> {
-    pub(super) fn new(listener: UnixListener, hear: F) -> io::Result<Self> {
+    pub(super) fn new(listener: UnixListener, callers: Callers, hear: F) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (peers, reserve) = (Vec::new(), Vec::new());
-        Ok(Self { listener, bell, hear, peers, reserve, resting: None, leases: 0 })
+        Ok(Self { listener, bell, hear, callers, peers, reserve, resting: None, leases: 0 })
     }
 
     pub(super) fn run(mut self) {
@@ -309,6 +311,9 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
                 }
                 Ok(true) => {
                     let line = std::mem::take(line);
+                    if is_for_planner(&line) {
+                        return self.hand_to_planner(place, line, now);
+                    }
                     self.take(place, &line, now);
                 }
                 Err(_) => return false,
@@ -357,6 +362,18 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
                 peer.until = now + PATIENCE;
             }
         }
+    }
+
+    /// False if the connection is the planner's from now on. The planner decides which users it
+    /// hears.
+    fn hand_to_planner(&mut self, place: usize, sent: Vec<u8>, now: Instant) -> bool {
+        let peer = &mut self.peers[place];
+        let copy = peer.stream.try_clone().map_err(|_| "the daemon has no descriptors left: try again");
+        let handed = copy.and_then(|stream| self.callers.hand_over(Caller { stream, sent }));
+        if let Err(reason) = handed {
+            peer.tell(now, &Answer::Refused(reason.to_owned()));
+        }
+        handed.is_err()
     }
 
     /// The daemon gets the next question of a stranger, if it has none.

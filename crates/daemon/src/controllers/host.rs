@@ -339,6 +339,7 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Callers;
     use linux::Root;
     use linux::arbiter::{Arbiter, ClockMeans};
     use std::sync::atomic::AtomicU32;
@@ -417,6 +418,7 @@ mod tests {
                 frequency: ClockMeans::default(),
                 ends: Arc::default(),
                 arbiter: Arbiter::new(&Root::system(), "a test"),
+                callers: Callers::at("roost.sock".as_ref()),
             },
             shared: Arc::clone(shared),
             events: events.clone(),

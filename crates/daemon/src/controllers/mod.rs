@@ -28,6 +28,7 @@ pub use host::{ControllerReport, ControllerState, Observer};
 pub(crate) use host::{Happened, Hosted, Owner};
 pub use refusal::{Refusal, RefusalKind};
 
+use crate::control::Callers;
 use hurry_up::{Hurry, HurryStatus, HurryUpConfig};
 use linux::Root;
 use linux::arbiter::{Arbiter, ClockMeans};
@@ -53,6 +54,8 @@ pub struct Machine {
     pub ends: Arc<AtomicBool>,
     /// The requests of all controllers for the per-CPU knobs.
     pub arbiter: Arbiter,
+    /// The callers of the planner of wake-ups.
+    pub callers: Callers,
 }
 
 /// A decision with its sensors and its actuators, on a thread of its own.

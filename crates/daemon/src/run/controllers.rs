@@ -20,6 +20,7 @@ impl Daemon {
             frequency: self.config.clock_means(),
             ends: std::sync::Arc::default(),
             arbiter: self.arbiter.clone(),
+            callers: self.callers.clone(),
         }
     }
 

@@ -14,7 +14,9 @@ mod reload;
 use crate::audit::{Audit, Entry, now_unix_s};
 use crate::clocks::Clocks;
 use crate::config::{Config, Part, ServiceConfig};
-use crate::control::{Answer, Ask, Asker, Control, ControlError, Heard, Reply, Running, Set, running};
+use crate::control::{
+    Answer, Ask, Asker, Callers, Control, ControlError, Heard, Reply, Running, Set, running,
+};
 use crate::controllers::cores::{AlarmSink, EpochReport, Governed, Open, OpenError, Status};
 use crate::controllers::{ControllerStatus, Happened, Hosted, Observer, Owner, Refusal};
 use crate::log::Log;
@@ -28,7 +30,7 @@ use policy::governing::Input;
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use thiserror::Error;
@@ -117,6 +119,7 @@ pub struct Daemon {
     dry_run: bool,
     slots: Vec<Slot>,
     arbiter: Arbiter,
+    callers: Callers,
     holder: Option<IdleLimits>,
     clocks: Option<Clocks>,
     park: Option<Park>,
@@ -183,7 +186,8 @@ impl Daemon {
     pub fn start(options: Options, say: impl FnMut(&str) + Send + 'static) -> Result<Self, StartError> {
         let Options { root, config, file, dry_run, strict, events, observer } = options;
         // First: a second daemon is refused before it touches anything.
-        let control = listen(&config.socket, events.clone())?;
+        let callers = Callers::at(&config.socket);
+        let control = listen(callers.clone(), events.clone())?;
         let audit = match config.audit.as_ref().filter(|_| !dry_run) {
             None => Audit::default(),
             Some(path) => {
@@ -192,6 +196,7 @@ impl Daemon {
         };
         let mut daemon = Self {
             arbiter: Arbiter::new(&root, &Running::of(std::process::id()).command),
+            callers,
             root,
             file,
             dry_run,
@@ -682,11 +687,12 @@ impl EpochReport {
 }
 
 /// The control socket; an error that names the daemon that listens there already.
-fn listen(path: &Path, events: Sender<Event>) -> Result<Control, StartError> {
+fn listen(callers: Callers, events: Sender<Event>) -> Result<Control, StartError> {
+    let path = callers.socket().to_owned();
     let hear = move |heard| events.send(Event::Heard(heard)).is_ok();
-    Control::listen(path, hear).map_err(|error| match error {
+    Control::listen(callers, hear).map_err(|error| match error {
         ControlError::Taken { ref cause, .. } if cause.kind() == io::ErrorKind::AddrInUse => {
-            running(path).map_or(StartError::Control(error), StartError::Running)
+            running(&path).map_or(StartError::Control(error), StartError::Running)
         }
         error => StartError::Control(error),
     })

@@ -4,7 +4,7 @@
 //! use machine::{CpuId, Duration};
 //! use slots::wake::WakeClient;
 //!
-//! let planner = WakeClient::connect("/run/roost/wake.sock".as_ref(), "search")?;
+//! let planner = WakeClient::connect("/run/roost/roost.sock".as_ref(), "search")?;
 //! // A reply will wake a thread on CPU 3 in about 400 us, give or take 50.
 //! let ready = planner.now() + Duration::from_micros(350);
 //! planner.wake(&[CpuId(3)], ready, Duration::from_micros(100));
@@ -61,7 +61,7 @@ impl Outcome {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("no planner answers at {path}: {source}\nhint: start one with `roost wake`, or name its socket", path = path.display())]
+    #[error("no planner answers at {path}: {source}\nhint: start one with `roost wake`, or name the daemon's socket", path = path.display())]
     Nobody { path: PathBuf, source: io::Error },
     #[error("{path}: {answer}", path = path.display())]
     Refused { path: PathBuf, answer: String },

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Where callers are heard, what they may ask, and how CPUs are woken.
+/// The callers that are heard, their allowances, and how CPUs are woken.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WakeConfig {
@@ -36,8 +36,6 @@ pub struct WakeConfig {
     pub max_share: f64,
     /// Percent of all CPUs' time for which all callers together may keep them awake.
     pub max_share_of_all: f64,
-    /// Where local callers connect.
-    pub socket: PathBuf,
     /// Users that may ask, beside the daemon's own and root.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<u32>,
@@ -76,7 +74,6 @@ impl Default for WakeConfig {
             max_rate: 20_000,
             max_share: 50.0,
             max_share_of_all: 50.0,
-            socket: "/run/roost/wake.sock".into(),
             users: Vec::new(),
             udp: None,
             http: None,
@@ -162,7 +159,6 @@ impl WakeConfig {
             exit_latency: self.latency()?,
             act: self.act,
             alarm: self.alarm,
-            socket: self.socket.clone(),
             users: self.users.clone(),
             udp: self.udp,
             token,

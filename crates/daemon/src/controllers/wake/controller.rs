@@ -23,14 +23,14 @@ impl Controller for Wake {
 
     fn open(machine: &Machine, config: &WakeConfig) -> Result<Self, Refusal> {
         let options = config.options()?;
-        let (daemon, mut notices) = WakeDaemon::open(&options, &machine.arbiter.idle, &machine.ends)?;
+        let (daemon, mut notices) = WakeDaemon::open(&options, machine)?;
         let handle = daemon.handle();
         if let Some(address) = daemon.udp_address() {
             notices.push(format!("datagrams at {address}"));
         }
         let calibration = handle.status().calibration.text();
         notices.extend(calibration.lines().map(str::to_owned));
-        notices.push(format!("listening at {}", options.socket.display()));
+        notices.push(format!("listening at {}", machine.callers.socket().display()));
         let (sender, told) = channel();
         Ok(Self { daemon: Some(daemon), handle, notices, sender, told })
     }

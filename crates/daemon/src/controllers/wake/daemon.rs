@@ -9,6 +9,7 @@ use super::plan::{Plan, Shared};
 use super::remote::RemoteDesk;
 use super::status::{AccountStatus, Asked, CpuStatus, PredictorStatus, WakeStatus, quantile};
 use super::{Act, Alarm, Calibration, PrincipalKind, Roll, WakeError, WakeOptions};
+use crate::controllers::Machine;
 use linux::Root;
 use linux::arbiter::IdleLimits;
 use linux::probes::AlarmProgram;
@@ -54,26 +55,18 @@ pub(super) struct Inner {
 
 impl WakeDaemon {
     /// Measures, takes the knobs, and listens. Returns notices about the machine as well.
-    pub fn open(
-        options: &WakeOptions,
-        limits: &IdleLimits,
-        ends: &AtomicBool,
-    ) -> Result<(Self, Vec<String>), WakeError> {
-        let root = Root::system();
+    pub fn open(options: &WakeOptions, machine: &Machine) -> Result<(Self, Vec<String>), WakeError> {
+        let limits = &machine.arbiter.idle;
         limits.hold(ASKER, &options.cpus)?;
-        let opened = Self::open_on(&root, options, limits, ends);
+        let opened = Self::open_on(options, machine);
         if opened.is_err() {
             limits.withdraw(ASKER);
         }
         opened
     }
 
-    fn open_on(
-        root: &Root,
-        options: &WakeOptions,
-        limits: &IdleLimits,
-        ends: &AtomicBool,
-    ) -> Result<(Self, Vec<String>), WakeError> {
+    fn open_on(options: &WakeOptions, machine: &Machine) -> Result<(Self, Vec<String>), WakeError> {
+        let (root, limits, ends) = (Root::system(), &machine.arbiter.idle, &machine.ends);
         let mut notices = Vec::new();
         // The kernel's timer is tried where it was asked for, or where waking is measured.
         let is_kernel_asked = match options.alarm {
@@ -96,7 +89,7 @@ impl WakeDaemon {
         let act = options.act.unwrap_or_else(|| calibration.act());
         let alarm = options.alarm.unwrap_or_else(|| calibration.alarm());
         let alarms = alarms.filter(|_| alarm == Alarm::Kernel);
-        let (mut books, notice) = Books::open(root, &options.cpus, options.events);
+        let (mut books, notice) = Books::open(&root, &options.cpus, options.events);
         notices.extend(notice);
         let costs: Vec<CpuCosts> = options
             .cpus
@@ -163,6 +156,7 @@ impl WakeDaemon {
             None => None,
         };
         let failed = |cause: Errno| WakeError::Failed(format!("cannot listen: {cause}"));
+        let arrivals = machine.callers.open().map_err(|cause| WakeError::Failed(cause.to_string()))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let handle = WakeHandle(Arc::new(Inner {
             shared: shared.clone(),
@@ -179,7 +173,7 @@ impl WakeDaemon {
             has_ended: AtomicBool::new(false),
         }));
         let mut daemon = Self { shared, threads, handle, limits: limits.clone(), udp: None };
-        let listening = Listening::open(options, daemon.handle.clone(), roll)?;
+        let listening = Listening::open(options, arrivals, daemon.handle.clone(), roll)?;
         daemon.udp = listening.udp_address();
         let thread = std::thread::Builder::new()
             .name("wake-loop".to_owned())

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   ring (slots::wake), doorbell -+
-//!   lines over a Unix socket -----+--> loop --> Caller --> Plan --> policy::wake_plan::Planner
+//!   lines, control socket --------+--> loop --> Caller --> Plan --> policy::wake_plan::Planner
 //!   datagrams, HTTP (token) ------+                         |        |
 //!   disk events (BPF) ------------+                         |        +-- due --> Helper
 //!                                                           |                      |
@@ -58,7 +58,6 @@ use policy::wake_plan::{Params, Principal};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use thiserror::Error;
@@ -113,8 +112,6 @@ pub struct WakeOptions {
     pub act: Option<Act>,
     /// How CPUs are woken; `None`: the way that measured best.
     pub alarm: Option<Alarm>,
-    /// The socket for local callers.
-    pub socket: PathBuf,
     /// Users that may ask, besides this process's own and root.
     pub users: Vec<u32>,
     /// The address for datagrams.
@@ -139,8 +136,7 @@ pub enum WakeError {
     #[error(transparent)]
     Affinity(#[from] linux::AffinityError),
     #[error(
-        "cannot listen at {place}: {cause}\nhint: another planner may run (roost wake status), or \
-         name another place"
+        "cannot listen at {place}: {cause}\nhint: another program may listen there: name another address"
     )]
     Taken { place: String, cause: std::io::Error },
     #[error("{0}")]

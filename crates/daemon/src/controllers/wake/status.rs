@@ -103,9 +103,6 @@ pub struct Asked {
     /// Windows that could not be opened or closed.
     pub writes_failed: u64,
     pub connections: u64,
-    /// Connections that could not be accepted, for want of descriptors for example.
-    #[serde(default)]
-    pub accepts_failed: u64,
 }
 
 /// A quantile of a histogram, as the middle of its bucket.

@@ -1,4 +1,4 @@
-//! The messages to the planner over its Unix socket, in a datagram or by HTTP: a line of JSON, and
+//! The messages to the planner over the control socket, in a datagram or by HTTP: a line of JSON, and
 //! a line back (`docs/formats.md`).
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //! {"follows":{"key":7,"in":"400us","cpus":"1"}}       a peer will send; over with "ended"
 //! {"hello":{"name":"db"}}                             the name that asks and pays
 //! {"ring":{"name":"db","entries":256}}                shared memory; two descriptors come
-//! "status"                                            the status
+//! "planner"                                           the planner's status
 //! ```
 //!
 //! The answer to the first two is `{"done":{"id":1}}`.
@@ -23,6 +23,7 @@ use linux::arbiter::request::plain;
 use machine::{CpuList, Duration, Instant};
 use serde::{Deserialize, Serialize};
 use slots::wake::{Cpus, Said};
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -92,7 +93,8 @@ pub enum WakeAsk {
         #[serde(default)]
         cpus: Option<String>,
     },
-    Status,
+    /// Asks for the status.
+    Planner,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -140,6 +142,26 @@ pub fn wake_ask(line: &[u8]) -> Result<WakeAsk, String> {
             plain(&error)
         )
     })
+}
+
+/// The names of the messages, none of which is a question to the daemon.
+const MESSAGES: [&str; 11] =
+    ["hello", "ring", "wake", "came", "withdraw", "began", "ended", "armed", "arrived", "follows", "planner"];
+
+/// True if the first line of a connection is a message to the planner, correct or not.
+pub(crate) fn is_for_planner(sent: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Message {
+        Word(String),
+        Table(BTreeMap<String, serde::de::IgnoredAny>),
+    }
+    let Some(end) = sent.iter().position(|&byte| byte == b'\n') else { return false };
+    match serde_json::from_slice(&sent[..end]) {
+        Ok(Message::Word(name)) => MESSAGES.contains(&name.as_str()),
+        Ok(Message::Table(table)) => table.keys().any(|name| MESSAGES.contains(&name.as_str())),
+        Err(_) => false,
+    }
 }
 
 pub(super) fn line(answer: &WakeAnswer) -> Vec<u8> {
@@ -200,7 +222,7 @@ pub fn said(ask: &WakeAsk, now: Instant, id: u64, default: &CpuList) -> Result<O
         WakeAsk::Follows { key, ahead, cpus: named } => {
             Said::Follows { id, key: *key, due: now + length(ahead)?, cpus: cpus(named)?, at: now }
         }
-        WakeAsk::Hello { .. } | WakeAsk::Ring { .. } | WakeAsk::Status => return Ok(None),
+        WakeAsk::Hello { .. } | WakeAsk::Ring { .. } | WakeAsk::Planner => return Ok(None),
     }))
 }
 
@@ -226,6 +248,36 @@ mod tests {
         let bare = ask(r#"{"follows":{"in":"400us"}}"#).unwrap();
         assert!(said(&bare, now, 1, &none).unwrap_err().contains("no CPU"));
         assert!(said(&bare, now, 1, &"2".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_connection_is_the_planners_by_its_first_line() {
+        let one_of_each = [
+            r#"{"hello":{"name":"db"}}"#,
+            r#"{"ring":{"name":"db","entries":256}}"#,
+            r#"{"wake":{"cpus":"1","in":"400us","stay":"100us"}}"#,
+            r#"{"came":{"id":1}}"#,
+            r#"{"withdraw":{"id":1}}"#,
+            r#"{"began":{"key":7,"cpus":"1"}}"#,
+            r#"{"ended":{"id":2}}"#,
+            r#"{"armed":{"in":"10ms","cpus":"1"}}"#,
+            r#"{"arrived":{"key":7,"cpus":"1"}}"#,
+            r#"{"follows":{"key":7,"in":"400us","cpus":"1"}}"#,
+            r#""planner""#,
+        ];
+        assert_eq!(one_of_each.len(), MESSAGES.len());
+        for message in one_of_each {
+            assert!(ask(message).is_ok(), "{message}");
+            assert!(is_for_planner(format!("{message}\nmore").as_bytes()), "{message}");
+            assert!(!is_for_planner(message.as_bytes()), "{message} has not ended");
+            assert!(crate::control::question(message).is_err(), "{message} is no question to the daemon");
+        }
+        assert!(is_for_planner(b"{\"wake\":{\"cpu\":1}}\n"), "the planner says how to write it");
+        for other in
+            ["", "GET / HTTP/1.1", "\"status\"", r#"{"set":{"service":"a","set":"pause"}}"#, "7", "{}"]
+        {
+            assert!(!is_for_planner(format!("{other}\n").as_bytes()), "{other}");
+        }
     }
 
     #[test]

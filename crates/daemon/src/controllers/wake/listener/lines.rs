@@ -1,5 +1,4 @@
-//! Lines over the Unix socket, one connection at a time, and their answers. A line can also ask for
-//! a ring.
+//! Lines of a connection and their answers. A line can also ask for a ring.
 
 use super::{Connection, Listening, token};
 use crate::controllers::wake::PrincipalKind;
@@ -28,7 +27,12 @@ impl Listening {
                     || cause.kind() == io::ErrorKind::Interrupted;
             }
         };
-        for &byte in &bytes[..length] {
+        self.hear_bytes(number, &bytes[..length])
+    }
+
+    /// False if the connection has to end.
+    pub(super) fn hear_bytes(&mut self, number: u64, bytes: &[u8]) -> bool {
+        for &byte in bytes {
             let Some(connection) = self.connections.get_mut(&number) else { return true };
             if byte != b'\n' {
                 connection.line.push(byte);
@@ -59,7 +63,7 @@ impl Listening {
     /// False if the peer did not read its answer.
     fn hear(&mut self, number: u64, ask: &WakeAsk) -> bool {
         match ask {
-            WakeAsk::Status => {
+            WakeAsk::Planner => {
                 let status = self.handle.status();
                 let Some(connection) = self.connections.get_mut(&number) else { return true };
                 answer(connection, &WakeAnswer::Status(Box::new(status)))

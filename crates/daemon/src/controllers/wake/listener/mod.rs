@@ -8,18 +8,17 @@ use super::remote::{DATAGRAM_MAX, Unheard};
 use super::status::Asked;
 use super::wire::{self, WakeAnswer};
 use super::{Roll, WakeError, WakeOptions};
-use crate::socket::{self, Place};
-use machine::{CpuId, CpuList, Duration, Instant};
+use crate::control::Arrivals;
+use machine::{CpuId, CpuList};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use slots::wake::Ring;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::PoisonError;
 
 /// The most connections at a time; further ones are refused.
@@ -28,11 +27,6 @@ const CONNECTIONS_MAX: usize = 256;
 const CONNECTIONS_KEPT: usize = 64;
 /// The most connections of one other user.
 const CONNECTIONS_OF_USER: usize = 64;
-/// Descriptors that are released when the process has no others left.
-const RESERVE: usize = 2;
-/// The pause after a connection could not be accepted. The listener is not watched meanwhile,
-/// because it would be ready each time.
-const AFTER_TROUBLE: Duration = Duration::from_millis(50);
 /// Lines, datagrams and bytes that are taken from one peer before the next gets its turn.
 const TURN: usize = 64;
 /// Entries of a ring that are taken under one lock.
@@ -40,7 +34,7 @@ const BREATH: usize = 8;
 
 /// The descriptors of the loop, as numbers in epoll's data. Connections follow.
 const STOP: u64 = 0;
-const LISTEN: u64 = 1;
+const ARRIVALS: u64 = 1;
 const UDP: u64 = 2;
 const FIRST: u64 = 16;
 
@@ -59,8 +53,7 @@ pub(super) struct Listening {
     handle: WakeHandle,
     roll: Roll,
     epoll: OwnedFd,
-    listener: UnixListener,
-    _place: Place,
+    arrivals: Arrivals,
     home: Option<CpuId>,
     udp: Option<UdpSocket>,
     users: Vec<u32>,
@@ -69,9 +62,6 @@ pub(super) struct Listening {
     next: u64,
     /// Counts of rings that are gone.
     before: Asked,
-    reserve: Vec<File>,
-    /// No connection is accepted before this time.
-    resting: Option<Instant>,
 }
 
 /// The number of a connection's stream, or of its ring's doorbell.
@@ -80,8 +70,12 @@ fn token(connection: u64, is_bell: bool) -> EventData {
 }
 
 impl Listening {
-    pub(super) fn open(options: &WakeOptions, handle: WakeHandle, roll: Roll) -> Result<Self, WakeError> {
-        // First, so that no socket is left behind if this address is taken.
+    pub(super) fn open(
+        options: &WakeOptions,
+        arrivals: Arrivals,
+        handle: WakeHandle,
+        roll: Roll,
+    ) -> Result<Self, WakeError> {
         let udp = options.udp.map(|address| {
             let told = |cause| WakeError::Taken { place: address.to_string(), cause };
             let socket = UdpSocket::bind(address).map_err(told)?;
@@ -89,17 +83,11 @@ impl Listening {
             Ok::<_, WakeError>(socket)
         });
         let udp = udp.transpose()?;
-        let path = &options.socket;
-        let taken = |cause| WakeError::Taken { place: path.display().to_string(), cause };
-        // The kernel reports the peer's user, which decides. The mode spares other users the
-        // attempt.
-        let mode = if options.users.is_empty() { 0o600 } else { 0o666 };
-        let (listener, place) = socket::listen(path, mode).map_err(taken)?;
-        listener.set_nonblocking(true).map_err(taken)?;
         let failed = |cause: Errno| WakeError::Failed(format!("cannot listen: {cause}"));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
         epoll::add(&epoll, &handle.0.stop, EventData::new_u64(STOP), EventFlags::IN).map_err(failed)?;
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTEN), EventFlags::IN).map_err(failed)?;
+        let bell = arrivals.bell();
+        epoll::add(&epoll, bell, EventData::new_u64(ARRIVALS), EventFlags::IN).map_err(failed)?;
         if let Some(udp) = &udp {
             epoll::add(&epoll, udp, EventData::new_u64(UDP), EventFlags::IN).map_err(failed)?;
         }
@@ -107,8 +95,7 @@ impl Listening {
             handle,
             roll,
             epoll,
-            listener,
-            _place: place,
+            arrivals,
             home: options.home,
             udp,
             users: options.users.clone(),
@@ -116,8 +103,6 @@ impl Listening {
             connections: BTreeMap::new(),
             next: 0,
             before: Asked::default(),
-            reserve: Vec::new(),
-            resting: None,
         })
     }
 
@@ -139,16 +124,10 @@ impl Listening {
             for (ring, _) in self.connections.values().filter_map(|connection| connection.ring.as_ref()) {
                 is_said |= ring.sleep();
             }
-            let longest = if is_said { Some(Duration::ZERO) } else { self.rest() };
-            let longest = longest.map(|left| rustix::time::Timespec {
-                tv_sec: 0,
-                // Less than a second, and rounded so that the loop does not turn for nothing at its
-                // end.
-                tv_nsec: left.as_nanos().min(999_999_999) as i64,
-            });
+            let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
             events.clear();
-            let waited =
-                epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), longest.as_ref());
+            let longest = is_said.then_some(&at_once);
+            let waited = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), longest);
             if self.handle.has_ended() {
                 break;
             }
@@ -164,7 +143,7 @@ impl Listening {
             for event in &events {
                 match event.data.u64() {
                     STOP => {}
-                    LISTEN => self.accept(),
+                    ARRIVALS => self.accept(),
                     UDP => self.hear_datagrams(),
                     number => {
                         let (connection, is_bell) = ((number - FIRST) / 2, (number - FIRST) % 2 == 1);
@@ -211,32 +190,6 @@ impl Listening {
         }
     }
 
-    /// Watches the listener again after its pause. Returns the rest of the pause.
-    fn rest(&mut self) -> Option<Duration> {
-        let left = self.resting?.since(linux::now());
-        if left > Duration::ZERO {
-            return Some(left);
-        }
-        match epoll::add(&self.epoll, &self.listener, EventData::new_u64(LISTEN), EventFlags::IN) {
-            Ok(()) => self.resting = None,
-            Err(_) => self.resting = Some(linux::now() + AFTER_TROUBLE),
-        }
-        self.resting.map(|_| AFTER_TROUBLE)
-    }
-
-    /// Reacts to a connection that could not be accepted. True if the caller may try again at once.
-    fn is_helped(&mut self, cause: &std::io::Error) -> bool {
-        let is_out = matches!(Errno::from_io_error(cause), Some(Errno::MFILE | Errno::NFILE));
-        if is_out && self.reserve.pop().is_some() {
-            return true;
-        }
-        self.before.accepts_failed += 1;
-        if epoll::delete(&self.epoll, &self.listener).is_ok() {
-            self.resting = Some(linux::now() + AFTER_TROUBLE);
-        }
-        false
-    }
-
     /// True if this user may open one more connection.
     fn has_room(&self, user: u32, is_ours: bool) -> bool {
         let ours = |user: u32| user == 0 || user == geteuid().as_raw();
@@ -248,17 +201,8 @@ impl Listening {
     }
 
     fn accept(&mut self) {
-        while self.reserve.len() < RESERVE {
-            let Ok(file) = File::open("/dev/null") else { break };
-            self.reserve.push(file);
-        }
-        for _ in 0..TURN {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(cause) if cause.kind() == std::io::ErrorKind::WouldBlock => return,
-                Err(cause) if self.is_helped(&cause) => continue,
-                Err(_) => return,
-            };
+        while let Some(arrived) = self.arrivals.take() {
+            let stream = arrived.stream;
             let Ok(peer) = socket_peercred(&stream) else { continue };
             let user = peer.uid.as_raw();
             let is_ours = peer.uid.is_root() || peer.uid == geteuid();
@@ -287,6 +231,9 @@ impl Listening {
             self.next += 1;
             let connection = Connection { stream, line: Vec::new(), user, caller: None, ids: 0, ring: None };
             self.connections.insert(number, connection);
+            if !self.hear_bytes(number, &arrived.sent) {
+                self.end(number);
+            }
         }
     }
 
