@@ -22,7 +22,7 @@ pub enum Mode {
     Halt,
     /// It spins, ready at once, at full power.
     Poll,
-    /// Whatever the kernel thinks best.
+    /// The kernel's own governor decides; nothing is limited.
     Stock,
 }
 

@@ -25,7 +25,6 @@ pub static ENTRY: Entry = Entry {
 };
 
 impl AllAwake {
-    /// For these workers.
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
         Self { roster: WorkerTable::new(workers) }
     }
@@ -37,7 +36,6 @@ impl AllAwake {
         Placement { home, serve: home }
     }
 
-    /// All of them.
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.roster.active_workers()
     }

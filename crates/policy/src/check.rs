@@ -29,9 +29,8 @@ pub trait Check: Serialize {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}; {fix}")]
 pub struct Wrong {
-    /// Which; dotted below tables.
+    /// Name of the parameter, dotted below tables.
     pub key: String,
-    /// The error in it.
     pub problem: String,
     pub fix: String,
 }

@@ -51,7 +51,6 @@ pub mod spread;
 pub mod staging;
 pub mod wake_plan;
 
-/// The policies of this crate.
 pub static POLICIES: &registry::Registry = &[
     &all_awake::ENTRY,
     &carb::ENTRY,

@@ -31,40 +31,38 @@ use std::fmt::Debug;
 pub trait Recorded: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     /// One thing that it is told.
     type Input: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
-    /// What it answers to that.
     type Output: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
 
-    /// Tells it `input` at `now`.
     fn apply(&mut self, now: Instant, input: &Self::Input) -> Self::Output;
 }
 
 /// What a worker's policy can be told: its `handle_*` and `poll_*` by name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the arguments of the calls of the same names")]
 pub enum WorkerInput {
-    /// `Worker::handle_arrival`
-    Arrival { slot: u32, conn: ConnId, home: WorkerId, load: ConnectionLoad },
-    /// `Worker::handle_departure`
-    Departure { slot: u32, sent: bool },
-    /// `Worker::handle_served`
+    Arrival {
+        slot: u32,
+        conn: ConnId,
+        home: WorkerId,
+        load: ConnectionLoad,
+    },
+    Departure {
+        slot: u32,
+        sent: bool,
+    },
     Served {
         slot: u32,
         requests: u32,
         #[serde(default, skip_serializing_if = "crate::is_default")]
         busy: Duration,
     },
-    /// `Worker::handle_order`
     Order(Order),
     /// `Worker::handle_report`, then `Worker::movable`
     Report(Sample),
-    /// `Worker::handle_timeout`
     Timeout,
-    /// `Worker::poll_transfer`
     Transfer,
 }
 
-/// What a worker's policy answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerOutput {
@@ -76,7 +74,6 @@ pub enum WorkerOutput {
     /// Of an order.
     Answer(Answer),
     Report {
-        /// For the scheduler.
         reading: WorkerReading,
         /// For the scheduler, beside it.
         movable: Option<Movable>,
@@ -117,23 +114,14 @@ impl Recorded for Worker {
 /// What a scheduling policy can be told.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the arguments of the calls of the same names")]
 pub enum SchedulingInput {
-    /// `Scheduling::handle_reading`
     Reading(Reading),
-    /// `Scheduling::handle_movable`
     Movable { worker: WorkerId, movable: Option<Movable> },
-    /// `Scheduling::handle_moved`
     Moved(Moved),
-    /// `Scheduling::handle_refused`
     Refused(WorkerId),
-    /// `Scheduling::handle_released`
     Released(WorkerId),
-    /// `Scheduling::handle_timeout`
     Timeout,
-    /// `Scheduling::place`
     Place,
-    /// `Scheduling::set_wanted`
     Wanted { workers: u16 },
 }
 
@@ -142,10 +130,9 @@ pub enum SchedulingInput {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SchedulingOutput {
-    /// In order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<Command>,
-    /// Of `Place`.
+    /// The answer to `Place`; none to other inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// After a reading.
@@ -194,33 +181,30 @@ enum LineIn<P: Recorded> {
 /// Why a replay is not what was recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum Divergence {
-    /// The text is no log.
     #[error(
         "line {line} is no record of this policy ({cause})\n\nhint: each log belongs to one policy instance and begins with its state"
     )]
     Unreadable {
-        /// Counted from 1.
+        /// Line of the log, counted from 1.
         line: usize,
-        /// What the reader objects to.
         cause: serde_json::Error,
     },
-    /// A step before any state.
     #[error(
         "line {line} is a step, but no state came before it\n\nhint: begin with the first line of a segment"
     )]
     NoState {
-        /// Counted from 1.
+        /// Line of the log, counted from 1.
         line: usize,
     },
     /// The policy says something else now.
     #[error("line {line}: at {at} ns the run answered {recorded}, the replay {replayed}")]
     Output {
-        /// Counted from 1.
+        /// Line of the log, counted from 1.
         line: usize,
         at: u64,
-        /// What the run said.
+        /// The answer that the log holds.
         recorded: String,
-        /// What the replay says.
+        /// The answer that the replay gives.
         replayed: String,
     },
     /// A segment begins with another state than the one before it led to.
@@ -228,7 +212,7 @@ pub enum Divergence {
         "line {line}: the segment begins with another state than the segment before it led to\n\nhint: replay segments one by one if some between them are missing"
     )]
     State {
-        /// Counted from 1.
+        /// Line of the log, counted from 1.
         line: usize,
     },
 }
@@ -236,11 +220,9 @@ pub enum Divergence {
 /// What a replay that agreed with its log has done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replayed<P> {
-    /// Segments read.
     pub segments: usize,
-    /// Steps repeated.
     pub steps: usize,
-    /// Where it led.
+    /// The policy's state after the last step.
     pub state: P,
 }
 
@@ -291,7 +273,6 @@ pub fn replay<P: Recorded>(text: &str) -> Result<Replayed<P>, Divergence> {
     Ok(Replayed { segments, steps, state })
 }
 
-/// What a segment holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steps<P: Recorded> {
     /// The state that it begins with.

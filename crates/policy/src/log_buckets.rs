@@ -17,7 +17,7 @@ impl Bucket {
     }
 }
 
-/// The bucket of a length.
+/// Index of the bucket that holds `nanos`.
 #[inline]
 pub(crate) fn place<const BITS: usize>(nanos: u64) -> usize {
     let octave = (nanos >> BITS).checked_ilog2().map_or(0, |log| log as usize);

@@ -14,7 +14,6 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// The scheduler ordered it.
     Ordered,
     /// Sent home: requests came faster than the limit, seen between two reports.
     Burst,
@@ -34,21 +33,17 @@ impl Why {
 /// A transfer that was completed: the target serves the connection now.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Moved {
-    /// The worker that gave.
     pub source: WorkerId,
-    /// The worker that took.
     pub target: WorkerId,
-    /// The reason.
     pub why: Why,
     /// The connection's load when it left.
     pub load: Rate,
 }
 
-/// Where a new connection goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     pub home: WorkerId,
-    /// Who serves it for now.
+    /// The worker that serves it for now.
     pub serve: WorkerId,
 }
 
@@ -108,7 +103,7 @@ pub(crate) struct WorkerTable {
 }
 
 impl WorkerTable {
-    /// All active, without connections.
+    /// Begins with all active, without connections.
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
         let seat = |&(id, cpu): &(WorkerId, CpuId)| Seat {
             id,
@@ -137,7 +132,7 @@ impl WorkerTable {
         self.seats.iter().filter(|seat| seat.active).map(|seat| seat.id)
     }
 
-    /// The next home, round robin.
+    /// The seat of the next home, round robin.
     pub fn next_home(&mut self) -> usize {
         let home = self.next_home;
         self.next_home = (home + 1) % self.seats.len();

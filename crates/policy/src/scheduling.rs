@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheduling {
-    /// By learned load limits.
     Peafowl(peafowl::Scheduler),
     /// By searching for the number of workers with the shortest response time.
     Carb(carb::Scheduler),
@@ -23,12 +22,10 @@ pub enum Scheduling {
 }
 
 impl Scheduling {
-    /// The Peafowl policy.
     pub fn peafowl(params: peafowl::Params, workers: &[(WorkerId, CpuId)]) -> Self {
         Self::Peafowl(peafowl::Scheduler::new(params, workers))
     }
 
-    /// The CARB policy.
     pub fn carb(params: carb::Params, workers: &[(WorkerId, CpuId)]) -> Self {
         Self::Carb(carb::Scheduler::new(params, workers))
     }
@@ -38,7 +35,6 @@ impl Scheduling {
         Self::Counted(Spread::new(workers))
     }
 
-    /// All workers awake.
     pub fn all_awake(workers: &[(WorkerId, CpuId)]) -> Self {
         Self::AllAwake(AllAwake::new(workers))
     }
@@ -85,7 +81,6 @@ impl Scheduling {
         }
     }
 
-    /// A transfer was completed.
     pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_moved(now, moved),
@@ -115,7 +110,6 @@ impl Scheduling {
         }
     }
 
-    /// Time passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_timeout(now),
@@ -125,7 +119,6 @@ impl Scheduling {
         }
     }
 
-    /// When to call `handle_timeout`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self {
             Self::Peafowl(scheduler) => scheduler.poll_timeout(),
@@ -135,7 +128,6 @@ impl Scheduling {
         }
     }
 
-    /// The next command, in order.
     pub fn poll_command(&mut self) -> Option<Command> {
         match self {
             Self::Peafowl(scheduler) => scheduler.poll_command(),
@@ -145,7 +137,6 @@ impl Scheduling {
         }
     }
 
-    /// Where a new connection goes.
     pub fn place(&mut self, now: Instant) -> Placement {
         match self {
             Self::Peafowl(scheduler) => scheduler.place(now),

@@ -32,7 +32,7 @@ const FITTING: f64 = 1.25;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     roster: WorkerTable,
-    /// By seat: shall be awake.
+    /// By seat, true if it shall be awake.
     chosen: Vec<bool>,
     flight: Option<PendingMigration>,
     last: Instant,
@@ -40,7 +40,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// All workers chosen.
+    /// The policy begins with all workers chosen.
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
         Self {
             roster: WorkerTable::new(workers),
@@ -69,13 +69,11 @@ impl Spread {
         }
     }
 
-    /// Reports arrived.
     pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
         self.roster.handle_reading(reading, &mut self.commands);
         self.step(now);
     }
 
-    /// A transfer was completed.
     pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
         self.roster.handle_moved(moved, &mut self.commands);
         if self.flight.is_some_and(|flight| flight.is_answered_by(&self.roster, moved)) {
@@ -98,18 +96,15 @@ impl Spread {
         self.step(now);
     }
 
-    /// Time passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.step(now);
     }
 
-    /// When to call `handle_timeout`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let resting = self.roster.expectations().filter(|&until| until > self.last);
         resting.chain(self.flight.map(|flight| flight.deadline)).min()
     }
 
-    /// The next command.
     pub fn poll_command(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
@@ -123,7 +118,6 @@ impl Spread {
         Placement { home: self.roster.seats[home].id, serve: self.roster.seats[serve].id }
     }
 
-    /// The active workers.
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.roster.active_workers()
     }

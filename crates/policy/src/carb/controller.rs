@@ -4,7 +4,6 @@ use super::Params;
 use machine::{Duration, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// The measurements of one epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Epoch {
@@ -13,7 +12,7 @@ pub struct Epoch {
     /// The tail of the response time (the paper takes the 95th percentile); `None` if there was no
     /// request.
     pub tail: Option<Duration>,
-    /// The mean response time.
+    /// The mean response time of the epoch.
     pub mean: Option<Duration>,
     /// How busy the awake workers were on average; `None` if that is not known. The search by slope
     /// does not ask.
@@ -39,19 +38,17 @@ struct Mark {
     tail: Option<Duration>,
 }
 
-/// The controller's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Controller {
     params: Params,
     max_active: u16,
     active: u16,
     state: State,
-    /// The epoch before.
     previous: Option<Mark>,
     /// The last settled epoch; while searching, the one that the search is judged by. Just after
     /// settling its tail is not measured yet.
     anchor: Mark,
-    /// Epochs in S0.
+    /// Number of epochs so far in S0.
     held: u32,
     peak: Rate,
     /// Mean square of what the tail changes by from epoch to epoch while nothing is done, in ns^2.
@@ -59,7 +56,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// All workers awake, scaling down.
+    /// Begins with all workers awake, scaling down.
     pub fn new(params: Params, max_active: u16) -> Self {
         Self {
             params,
@@ -79,7 +76,6 @@ impl Controller {
         self.active
     }
 
-    /// The controller's state.
     pub fn state(&self) -> State {
         self.state
     }

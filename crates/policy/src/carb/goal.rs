@@ -40,7 +40,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The constants of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GoalParams {
@@ -107,13 +106,14 @@ pub static GOAL_ENTRY: Entry = Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// The search begins.
     Start,
-    /// The rate jumped.
-    Jump { before: Rate, now: Rate },
+    Jump {
+        before: Rate,
+        now: Rate,
+    },
     /// The tail was above the goal.
     Missed {
-        /// How long it was.
+        /// The tail latency of the epoch.
         tail: Duration,
     },
     /// There was room for so long that fewer are tried.
@@ -130,10 +130,8 @@ pub enum Why {
     },
     /// No number was seen to keep the goal at this load; this one did best.
     OutOfReach {
-        /// The shortest tail.
         best: Duration,
     },
-    /// No requests come.
     Silence,
     /// A person or another controller asked for all of them.
     Asked,
@@ -197,7 +195,6 @@ pub struct GoalSearch {
     max_active: u16,
     active: u16,
     why: Why,
-    /// Epochs so far.
     epoch: u64,
     /// The next epoch judges nothing: workers were just added.
     changed: bool,
@@ -214,7 +211,7 @@ pub struct GoalSearch {
 }
 
 impl GoalSearch {
-    /// All workers awake.
+    /// The search begins with all workers awake.
     pub fn new(params: GoalParams, goal: Goal, max_active: u16) -> Self {
         Self {
             params,

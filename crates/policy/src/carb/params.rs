@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Threshold {
-    /// That many requests per second.
     Absolute(Rate),
     /// That fraction of the highest rate seen.
     OfPeak(f64),
@@ -56,7 +55,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The constants of one controller.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -115,7 +113,6 @@ impl Default for Params {
 }
 
 impl Params {
-    /// The paper's figures and algorithms.
     pub fn paper() -> Self {
         Self {
             min_active: 2,

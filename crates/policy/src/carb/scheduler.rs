@@ -72,7 +72,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// All workers awake.
+    /// The policy begins with all workers awake.
     pub fn new(params: Params, workers: &[(WorkerId, CpuId)]) -> Self {
         Self {
             params,
@@ -96,12 +96,11 @@ impl Scheduler {
         self.spread.handle_reading(now, reading);
     }
 
-    /// A transfer was completed.
     pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
         self.spread.handle_moved(now, moved);
     }
 
-    /// A worker could not obey.
+    /// `worker` could not carry out its order.
     pub fn handle_refused(&mut self, worker: WorkerId) {
         self.spread.handle_refused(worker);
     }
@@ -111,27 +110,22 @@ impl Scheduler {
         self.spread.handle_released(now, worker);
     }
 
-    /// Time passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.spread.handle_timeout(now);
     }
 
-    /// When to call `handle_timeout`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.spread.poll_timeout()
     }
 
-    /// The next command.
     pub fn poll_command(&mut self) -> Option<Command> {
         self.spread.poll_command()
     }
 
-    /// Where a new connection goes.
     pub fn place(&mut self, now: Instant) -> Placement {
         self.spread.place(now)
     }
 
-    /// The active workers.
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.spread.active()
     }

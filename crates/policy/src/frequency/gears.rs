@@ -41,13 +41,11 @@ pub struct GearTable {
     speeds: [f64; Self::MAX_GEARS],
 }
 
-/// Why gears make no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GearTableError {
-    /// None at all.
     #[error("there are no gears\n\nhint: give at least one: {{ frequency, power }}")]
     Empty,
-    /// More than a table holds.
+    /// This count is more than a table holds.
     #[error("{0} gears are more than {max}\n\nhint: leave out every other one", max = GearTable::MAX_GEARS)]
     TooMany(usize),
     /// This one does not follow the one before it.
@@ -61,7 +59,6 @@ impl GearTable {
     /// How many gears a table holds. Steps of 100 MHz between 0.8 and 3.9 GHz fit; ours.
     pub const MAX_GEARS: usize = 32;
 
-    /// The gears of `frequencies`.
     pub fn new(frequencies: &FrequencyTable) -> Result<Self, GearTableError> {
         Self::from_gears(&frequencies.gears)
     }
@@ -85,7 +82,6 @@ impl GearTable {
         Ok(Self { count: from.len() as u8, gears, speeds })
     }
 
-    /// How many gears there are.
     pub const fn count(&self) -> usize {
         self.count as usize
     }

@@ -11,7 +11,6 @@ use crate::log_buckets::{Bucket, filled, place};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
-/// Counts of lengths of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogHistogram {
     counts: Vec<u32>,
@@ -39,13 +38,11 @@ impl LogHistogram {
         self.sum_ns = self.sum_ns.saturating_add(nanos);
     }
 
-    /// Forgets everything.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         (self.total, self.sum_ns) = (0, 0);
     }
 
-    /// How many lengths were counted.
     pub fn total(&self) -> u64 {
         self.total
     }

@@ -127,7 +127,6 @@ pub enum Latency {
     Unknown,
 }
 
-/// The controller of one machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pegasus {
     params: Params,
@@ -137,7 +136,7 @@ pub struct Pegasus {
 }
 
 impl Pegasus {
-    /// At full power.
+    /// The controller begins at full power.
     pub fn new(params: Params) -> Self {
         Self { params, cap: 1.0, full_until: Instant::ZERO }
     }

@@ -78,7 +78,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The policy's constants.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -143,7 +142,6 @@ pub struct Progress {
     /// The speed it executed at (a share of the nominal clock): that of the gear in effect,
     /// averaged over busy time.
     pub speed: f64,
-    /// How long it executed.
     pub busy: Duration,
 }
 
@@ -174,7 +172,6 @@ pub struct Sensitivity {
 }
 
 impl Sensitivity {
-    /// Knows nothing yet.
     pub fn new(params: Params) -> Self {
         Self { params, sensitivity: None, last: None, without_sample: params.stale_after, at_slowest: false }
     }

@@ -39,14 +39,13 @@ use std::str::FromStr;
 /// How fast a service's CPUs run, as a person writes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrequencyMode {
-    /// As the kernel thinks best.
+    /// The kernel's own governor decides on the clock.
     #[default]
     Stock,
     /// Each core as slow as costs no more than `slack` of its own progress.
     Sensitivity,
     /// All of them as slow as keeps the goal.
     Pegasus,
-    /// At most this.
     Cap(Kilohertz),
 }
 
@@ -106,7 +105,6 @@ pub enum Frequency {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockWhy {
-    /// The configuration says so.
     Configured,
     /// What the core loses to a slower clock; unknown until it was tried.
     Sensitivity(Option<Ratio>),
@@ -168,7 +166,7 @@ impl ServiceFrequency {
         Self { mode, choice: choice(mode, place), in_force: BTreeMap::new() }
     }
 
-    /// The goal, where latency decides.
+    /// The goal; none where latency does not decide.
     pub fn goal(&self) -> Option<Goal> {
         match self.mode {
             Frequency::Pegasus(goal, _) => Some(goal),
@@ -283,7 +281,7 @@ impl ServiceFrequency {
         changed
     }
 
-    /// Every cap withdrawn.
+    /// The commands that withdraw every cap in force.
     pub fn withdraw(&mut self) -> Vec<Command> {
         let free = |(cpu, _)| Command::SetFrequency { cpu, limit: FrequencyLimit::None };
         std::mem::take(&mut self.in_force).into_iter().map(free).collect()

@@ -21,10 +21,10 @@ use std::str::FromStr;
 /// What an active CPU may do when it has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleMode {
-    /// Whatever the kernel thinks best.
+    /// The kernel's own governor decides; nothing is limited.
     #[default]
     Stock,
-    /// Its shallowest state that halts.
+    /// Only the CPU's shallowest state that halts.
     Shallow,
     /// States with an exit latency of at most this; zero is polling.
     Limit(Duration),
@@ -75,7 +75,6 @@ pub struct IdleModes {
 }
 
 impl IdleModes {
-    /// What `cpu` may do.
     pub fn mode(&self, cpu: CpuId) -> IdleMode {
         self.of.iter().find(|(cpus, _)| cpus.0.contains(&cpu)).map_or(self.all, |&(_, mode)| mode)
     }
@@ -165,7 +164,6 @@ impl ServiceIdle {
         Self { modes: modes.into(), halts, loops, in_force }
     }
 
-    /// Other modes from now on.
     pub fn set_modes(&mut self, modes: IdleModes) {
         self.modes = modes;
     }
@@ -230,7 +228,7 @@ impl ServiceIdle {
         commands
     }
 
-    /// Every limit withdrawn.
+    /// The commands that withdraw every limit in force.
     pub fn withdraw(&mut self) -> Vec<Command> {
         self.limits(&BTreeSet::new())
     }

@@ -53,9 +53,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cores {
-    /// All of them, always.
     All,
-    /// So many, always.
+    /// A constant number of active workers.
     Fixed(u16),
     /// CARB's search by slope.
     Slope(carb::Params),
@@ -69,7 +68,6 @@ pub struct Params {
     pub cores: Cores,
     /// How deeply the active ones sleep.
     pub idle: IdleModes,
-    /// How fast they run.
     #[serde(default)]
     pub frequency: Frequency,
     /// So many epochs without a rate, or refusals in a row, and it fails open. 3.
@@ -120,15 +118,12 @@ pub enum Input {
     Reload(Params),
 }
 
-/// Why something was commanded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// The search by goal.
     Goal(carb::Why),
     /// The search by slope, and what it was doing.
     Slope(carb::State),
-    /// The configuration says so.
     Configured,
     /// It fails open.
     Open(Failure),
@@ -145,9 +140,8 @@ pub enum Why {
 pub enum Failure {
     /// The service cannot be seen any more.
     Lost { epochs: u32 },
-    /// Commands are refused.
     Refused {
-        /// Why the last one was.
+        /// The reason of the last refusal.
         reason: String,
     },
     /// Another program keeps changing the values that we set.
@@ -182,10 +176,8 @@ impl fmt::Display for Why {
     }
 }
 
-/// A command with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
-    /// What shall be done.
     pub command: Command,
     pub why: Why,
 }
@@ -194,12 +186,10 @@ pub struct Decided {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// Policies decide.
     Searching,
-    /// It has failed open.
     Open {
         failure: Failure,
-        /// Epochs until it tries again.
+        /// Epochs until the policy tries again.
         left: u32,
     },
     /// A person asked for all cores.
@@ -214,7 +204,6 @@ enum Search {
     Goal(Box<GoalSearch>),
 }
 
-/// The policy of one service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Governing {
     params: Params,
@@ -255,7 +244,6 @@ impl Governing {
         }
     }
 
-    /// What it is under.
     pub fn mode(&self) -> &Mode {
         &self.mode
     }
@@ -275,7 +263,6 @@ impl Governing {
         &self.place
     }
 
-    /// The parameters in force.
     pub fn params(&self) -> &Params {
         &self.params
     }
@@ -312,7 +299,6 @@ impl Governing {
         self.idle.has_no_effect()
     }
 
-    /// Something was seen or happened.
     pub fn handle(&mut self, now: Instant, input: &Input) {
         match input {
             Input::Reading(reading) => self.handle_reading(now, reading),

@@ -52,7 +52,6 @@ pub struct Work {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockCost {
-    /// The clock.
     pub frequency: Kilohertz,
     /// CPU time of a light request.
     pub time: Duration,
@@ -62,10 +61,9 @@ pub struct ClockCost {
     pub carries: bool,
 }
 
-/// All clocks of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeastEnergy {
-    /// Slow to fast.
+    /// Sorted from the slowest clock to the fastest.
     pub clocks: Vec<ClockCost>,
     /// The one of least energy; `None` if none carries the load.
     pub best: Option<usize>,

@@ -51,20 +51,18 @@ pub const SHARDS_MAX: u32 = 64;
 pub struct Profiled {
     /// Of the request threads' CPU time.
     pub share: Ratio,
-    /// Frames before it, on average.
+    /// Number of frames before it, on average.
     pub depth: f64,
 }
 
 /// A function of the shortlist, with what counting found.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// What the profile says.
     pub profiled: Profiled,
     /// Calls for each request; `None` if they could not be counted.
     pub calls_per_request: Option<f64>,
 }
 
-/// What a function is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -99,10 +97,9 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One place of the ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ranked {
-    /// Place in what was given.
+    /// Index of the function in the input.
     pub index: usize,
     pub verdict: Verdict,
 }
@@ -170,7 +167,7 @@ fn fits(candidate: &Candidate, calls: u32) -> bool {
     candidate.calls_per_request.is_some_and(|found| (found - wanted).abs() <= off)
 }
 
-/// More first, then inner first.
+/// The greater share first, then the inner function.
 fn by_share(one: &Profiled, other: &Profiled) -> Ordering {
     other.share.as_f64().total_cmp(&one.share.as_f64()).then(other.depth.total_cmp(&one.depth))
 }

@@ -29,7 +29,6 @@ const WINDOW_LEAST: f64 = 64.0;
 /// A load has stopped if nothing came for so many mean gaps \[D\].
 const SILENCE: f64 = 30.0;
 
-/// What has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Arrivals {
     in_block: u32,
@@ -91,7 +90,7 @@ pub(super) struct Load {
     pub rate: f64,
     /// The same plus its uncertainty and its trend: what to be prepared for.
     pub prepared: f64,
-    /// Irregularity; 1 for Poisson.
+    /// Irregularity of the arrivals; 1 for Poisson.
     pub scv: f64,
     /// The rate of the last window alone.
     pub latest: f64,
@@ -119,7 +118,6 @@ impl Arrivals {
         }
     }
 
-    /// One more.
     #[inline]
     pub fn record(&mut self, now: Instant) {
         self.last = now;

@@ -32,7 +32,7 @@ const GRADED_STEPS: f64 = 48.0;
 /// What is less likely than this is left out.
 const NEGLIGIBLE: f64 = 1e-6;
 
-/// Some lengths of the queue.
+/// A range of lengths of the queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Step {
     probability: f64,
@@ -41,11 +41,11 @@ struct Step {
     stretch: f64,
 }
 
-/// The stationary queue.
+/// The stationary distribution of the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Chain<'a> {
     model: Model<'a>,
-    /// The first is: no wait.
+    /// The first step is: no wait.
     steps: [Step; STEPS + 1],
     count: usize,
     /// Of all queues together: cores that work, their power, requests and the variance of those.
@@ -59,7 +59,7 @@ pub(super) struct Chain<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     sigma: f64,
-    /// Of waiting, for each request.
+    /// Time of waiting, for each request.
     time_ns: f64,
     stretch: f64,
     power: f64,
@@ -124,7 +124,6 @@ impl Sums {
 }
 
 impl<'a> Chain<'a> {
-    /// At this pace.
     pub fn new(model: Model<'a>, links: &Links, pace: &Pace) -> Self {
         let Links { active, queue, by_gear } = links;
         let fastest = model.gears.fastest();
@@ -212,7 +211,6 @@ impl<'a> Chain<'a> {
         solve(|time_ns| self.beyond(time_ns), from_ns, misses)
     }
 
-    /// What the cores do.
     pub fn running(&self) -> Running {
         Running {
             busy: self.busy,

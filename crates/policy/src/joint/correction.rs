@@ -33,7 +33,7 @@ pub(super) struct Correction {
     in_ended_epochs: u64,
 }
 
-/// Which model predicted.
+/// The model that made the prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Kind {
     Steady,
@@ -59,7 +59,7 @@ impl Correction {
         Self { factors: [1.0, graded], responses: Lengths::new(), predicted_sum_ns: 0.0, in_ended_epochs: 0 }
     }
 
-    /// Measured tails in predicted ones.
+    /// Ratio of measured tails to predicted ones.
     pub fn factor(&self, kind: Kind) -> f64 {
         self.factors[kind as usize]
     }
@@ -85,7 +85,6 @@ impl Correction {
         }
     }
 
-    /// The window begins anew.
     pub fn forget(&mut self) {
         self.responses.clear();
         (self.predicted_sum_ns, self.in_ended_epochs) = (0.0, 0);

@@ -46,7 +46,7 @@ pub(super) struct Guard {
     service_ns: f64,
     /// What the goal leaves for waiting in the fastest gear.
     budget_ns: f64,
-    /// To wake a parked core.
+    /// Time to wake a parked core.
     exit_ns: f64,
     /// How long cores that were woken stay at least.
     pub hold: Duration,

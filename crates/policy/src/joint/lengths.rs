@@ -8,7 +8,6 @@ use crate::log_buckets::{Bucket, filled, place};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
-/// Counts of lengths of time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Lengths {
     counts: Vec<u32>,
@@ -34,7 +33,6 @@ impl Lengths {
         self.total
     }
 
-    /// Forgets everything.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.total = 0;

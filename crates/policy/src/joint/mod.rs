@@ -73,7 +73,6 @@ use search::{Base, Rated, Search, Speed};
 use serde::{Deserialize, Serialize};
 use service::Service;
 
-/// The plan of all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// So many cores take requests. The others finish what they have and sleep in the deepest
@@ -96,7 +95,6 @@ impl Plan {
     }
 }
 
-/// The policy of one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Joint {
     params: Params,
@@ -202,7 +200,6 @@ impl Joint {
         if in_system <= self.watch_below { self.relax(now) } else { None }
     }
 
-    /// When to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         match (self.epoch_ends, self.surge_until) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -42,9 +42,9 @@ use crate::frequency::{GearIndex, GearTable};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Model<'a> {
     pub shape: &'a Shape,
-    /// Arrivals per nanosecond.
+    /// Rate of arrivals, requests per nanosecond.
     pub rate: f64,
-    /// Their irregularity.
+    /// Irregularity of the arrivals; 1 for Poisson.
     pub scv: f64,
     pub quantile: f64,
     pub queueing: Queueing,
@@ -79,7 +79,6 @@ pub(super) struct Running {
 pub(super) const STABLE: f64 = 0.98;
 
 impl Model<'_> {
-    /// Mean service in a gear.
     pub fn service_ns(&self, gear: GearIndex) -> f64 {
         self.shape.mean_ns * self.shape.stretch(self.gears.speed(gear))
     }

@@ -21,7 +21,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The fastest gear whatever comes.
+    /// The fastest gear at every queue length.
     pub fn fastest(gears: &GearTable) -> Self {
         let fastest = gears.fastest();
         Self { lowest: fastest, fastest, limits: [0; GearTable::MAX_GEARS] }
@@ -69,7 +69,7 @@ impl Pace {
         (below > 0).then(|| (below - 1) * 8 / 9)
     }
 
-    /// That gear.
+    /// The gear for `requests`, with an eighth to spare.
     pub fn slower(&self, requests: u32) -> GearIndex {
         self.gear(requests + requests / 8 + 1)
     }

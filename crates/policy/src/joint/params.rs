@@ -57,7 +57,6 @@ impl Params {
     }
 }
 
-/// How requests get to cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queueing {

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 /// What a driver does next, some time later.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// So many requests at once.
     Arrivals(u32),
     /// So many are done, each after so many us of computing and of waiting for memory.
     Completions(u32, u64, u64),

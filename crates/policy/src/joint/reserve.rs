@@ -49,7 +49,6 @@ impl Reserve {
         self.late += u32::from(response > self.target);
     }
 
-    /// The load jumped.
     pub fn handle_jump(&mut self) {
         self.jumped = true;
     }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 /// How gears follow the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Speed {
-    /// One gear.
+    /// One gear at every queue length.
     Steady(GearIndex),
     /// From this gear upwards, so that everything is done within the patience, in nanoseconds.
     Graded(GearIndex, f64),
@@ -46,7 +46,6 @@ impl Speed {
     }
 }
 
-/// What is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Base {
     pub active: u16,
@@ -79,7 +78,6 @@ struct Fewer {
     patience: i32,
 }
 
-/// A plan and its power.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     base: Base,

@@ -72,10 +72,10 @@ pub(super) struct Part {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shape {
     pub mean_ns: f64,
-    /// Squared coefficient of variation.
+    /// Squared coefficient of variation of the service.
     pub scv: f64,
     pub memory_share: f64,
-    /// From short to long.
+    /// Sorted from the short to the long.
     pub parts: Vec<Part>,
     longest_ns: f64,
     pub residual: Residual,

@@ -84,12 +84,11 @@ pub(super) struct Server {
     surging_ns: f64,
 }
 
-/// A stretch of simulated time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub p99_us: f64,
     pub watts: f64,
-    /// Active cores, on average.
+    /// Number of active cores, on average.
     pub active: f64,
     /// The share of time in a surge.
     pub surging: f64,
@@ -178,7 +177,6 @@ impl Server {
         Instant::from_nanos(self.now as u64)
     }
 
-    /// Everything that happens until then.
     fn advance(&mut self, until: f64) {
         loop {
             let due = |core: &Core| match core.doing {
@@ -346,7 +344,7 @@ impl Random {
         ((self.0 >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Mean 1.
+    /// Exponential with a mean of 1.
     pub fn exponential(&mut self) -> f64 {
         -self.uniform().ln()
     }

@@ -70,7 +70,7 @@ pub(super) struct Waiting {
     tail: [f64; POINTS],
     /// How it goes on, per step.
     ratio: f64,
-    /// A step, in mean services.
+    /// Length of a step, in mean services.
     step: f64,
 }
 

@@ -18,13 +18,12 @@ pub trait CorePolicy: Policy {
     }
 }
 
-/// A request that left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// Computing, at the nominal frequency.
+    /// Time of computing, at the nominal frequency.
     pub compute: Duration,
     /// Time in which it waited for memory.
     pub memory: Duration,
-    /// From arrival to answer.
+    /// Time from the arrival to the answer.
     pub response: Duration,
 }

@@ -4,7 +4,6 @@ use super::{Decision, Policy};
 use crate::frequency::GearIndex;
 use machine::{Duration, Instant};
 
-/// How fast each core runs.
 pub trait FrequencyPolicy: Policy {
     /// The calls that it needs. A driver asks once.
     fn watches(&self) -> Watch {
@@ -65,7 +64,6 @@ impl FrequencyPolicy for Constant {}
 pub enum Watch {
     /// Nothing: its frequencies change at timeouts alone.
     Nothing,
-    /// Completions alone.
     Completions,
     /// Begin and end of each request, and idle cores.
     Work,
@@ -78,7 +76,7 @@ pub enum Watch {
 pub struct Request {
     pub arrived: Instant,
     pub class: usize,
-    /// Computing, at the nominal frequency.
+    /// Time of computing, at the nominal frequency.
     pub compute: Duration,
     /// Time in which it waits for memory, whatever the frequency.
     pub memory: Duration,

@@ -14,7 +14,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug)]
 pub struct Making<'a> {
     pub word: &'a str,
-    /// The word's parameters, checked.
+    /// The word's parameters, after their check.
     pub settings: &'a Value,
     /// There is one if the entry needs one.
     pub goal: Option<Goal>,
@@ -63,7 +63,6 @@ impl Making<'_> {
     }
 }
 
-/// A word's policy, by kind.
 #[derive(Clone, Copy)]
 pub enum Make {
     /// The driver needs nothing: its stock behaviour, or a policy of the driver's own.
@@ -72,7 +71,6 @@ pub enum Make {
     /// Connections on workers, where requests go by connection.
     Placement(Placement),
     Nap(fn(&Making<'_>) -> Box<dyn NapPolicy>),
-    /// For one CPU.
     Idle(fn(&Making<'_>, &super::idle::IdleTable) -> Box<dyn IdlePolicy>),
     Frequency(fn(&Making<'_>) -> Box<dyn FrequencyPolicy>),
     /// `None` on a machine without an idle state.
@@ -100,13 +98,11 @@ impl fmt::Debug for Make {
     }
 }
 
-/// Workers, each with its CPU.
 pub type Workers = [(WorkerId, CpuId)];
 
 /// Makes a policy that counts cores.
 pub type MakeCores = fn(&Making<'_>) -> Box<dyn CorePolicy>;
 
-/// A policy that places connections.
 #[derive(Clone, Copy)]
 pub struct Placement {
     pub place: fn(&Making<'_>, &Workers) -> Placed,

@@ -57,7 +57,6 @@ pub trait Policy: Any {
     }
 }
 
-/// Readings that a policy needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Readings {
     /// [`Seen::cpus`].
@@ -66,7 +65,6 @@ pub struct Readings {
     pub quantile: Option<f64>,
 }
 
-/// Readings at a timeout.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen<'a> {
     /// Of each CPU in order; empty unless asked for.
@@ -80,9 +78,9 @@ pub struct Seen<'a> {
 /// One CPU since the run began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuTotals {
-    /// Time in no idle state.
+    /// Time spent in no idle state.
     pub awake: Duration,
-    /// Time at work on requests.
+    /// Time spent at work on requests.
     pub working: Duration,
     /// Nanoseconds of work at the nominal frequency: a count of instructions in another unit.
     pub work_done: f64,
@@ -106,11 +104,18 @@ pub enum Decision {
     /// New work goes to so many cores.
     Active(u16),
     /// The idle states of active and of parked cores; `None`: the deepest.
-    IdleStates { active: CstateIndex, parked: Option<CstateIndex> },
-    /// A core's P-state.
-    Gear { cpu: CpuId, gear: GearIndex },
-    /// The P-state of all cores.
+    IdleStates {
+        active: CstateIndex,
+        parked: Option<CstateIndex>,
+    },
+    Gear {
+        cpu: CpuId,
+        gear: GearIndex,
+    },
     Gears(GearIndex),
     /// The frequency of this CPU is decided anew at this time, if it works then.
-    Review { cpu: CpuId, at: Instant },
+    Review {
+        cpu: CpuId,
+        at: Instant,
+    },
 }

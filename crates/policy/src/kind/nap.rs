@@ -35,9 +35,8 @@ pub trait NapPolicy: Any {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NapOrder {
-    /// Stop, all cores, and sleep.
+    /// All cores stop, and the machine sleeps.
     Nap,
-    /// Wake up, and go on.
     Wake,
 }
 

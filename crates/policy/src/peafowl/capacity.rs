@@ -34,7 +34,6 @@ const TURN_SPREAD: f64 = 4.0;
 /// A worker that got less of its CPU than this shows nothing but noise.
 const GOT_LEAST: f64 = 0.05;
 
-/// One worker's books.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Capacity {
     since: Instant,

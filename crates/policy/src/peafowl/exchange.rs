@@ -10,13 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Stay,
-    /// It goes.
-    Send {
-        /// To this worker.
-        target: WorkerId,
-        /// For this reason.
-        why: Why,
-    },
+    Send { target: WorkerId, why: Why },
 }
 
 /// What the scheduler (through the driver) tells a worker.
@@ -27,7 +21,6 @@ pub enum Order {
     Move {
         /// The worker that shall have it.
         target: WorkerId,
-        /// Which connection.
         pick: Pick,
     },
     /// Forget a pending move.
@@ -45,7 +38,6 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It will be done.
     Accepted,
     /// It cannot be done: there is no such connection. Tell the scheduler with `handle_refused`.
     Refused,
@@ -54,11 +46,9 @@ pub enum Answer {
 /// A connection that shall be sent although it was not just served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// The connection.
     pub slot: u32,
     /// The worker that shall have it.
     pub target: WorkerId,
-    /// The reason.
     pub why: Why,
 }
 
@@ -68,7 +58,6 @@ pub struct Departure {
     pub conn: ConnId,
     /// Its home; a connection moved to relieve an imbalance has a new one.
     pub home: WorkerId,
-    /// Its load's books.
     pub load: ConnectionLoad,
     /// Its load now.
     pub rate: Rate,

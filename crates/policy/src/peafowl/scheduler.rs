@@ -52,7 +52,6 @@ struct Waking {
     moves_left: u32,
 }
 
-/// The scheduler's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scheduler {
     params: Params,
@@ -114,7 +113,6 @@ impl Scheduler {
         }
     }
 
-    /// A transfer was completed.
     pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
         self.roster.handle_moved(moved, &mut self.commands);
         if moved.why.is_sent_home() {
@@ -143,7 +141,6 @@ impl Scheduler {
         self.step(now);
     }
 
-    /// Time passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.step(now);
     }
@@ -156,7 +153,6 @@ impl Scheduler {
         due.chain(self.flight.map(|flight| flight.deadline)).min()
     }
 
-    /// The next command, in order.
     pub fn poll_command(&mut self) -> Option<Command> {
         self.commands.pop_front()
     }
@@ -183,7 +179,6 @@ impl Scheduler {
         Guidance { fallback_limit: self.fallback_limit(), share: self.unfair_since.map(|_| self.share()) }
     }
 
-    /// The active workers.
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
         self.roster.active_workers()
     }

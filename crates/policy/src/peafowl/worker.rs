@@ -45,7 +45,6 @@ struct Pending {
     due: Instant,
 }
 
-/// The policy of one worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Worker {
     id: WorkerId,
@@ -203,7 +202,6 @@ impl Worker {
         Verdict::Send { target: home, why }
     }
 
-    /// The scheduler's word.
     pub fn handle_order(&mut self, now: Instant, order: Order) -> Answer {
         match order {
             Order::Move { target, pick } => return self.begin_move(now, target, pick),
@@ -236,7 +234,6 @@ impl Worker {
         Answer::Accepted
     }
 
-    /// When to call `handle_timeout`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.order.map(|order| order.due)
     }
@@ -361,7 +358,6 @@ impl Worker {
         self.id
     }
 
-    /// Connections served here.
     pub fn connections(&self) -> u32 {
         self.open
     }

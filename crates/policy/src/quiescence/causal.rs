@@ -23,12 +23,11 @@ struct Interaction {
     began: Instant,
 }
 
-/// A critical task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Critical {
     task: Task,
     marks: u64,
-    /// Its group was declared critical.
+    /// True if its group was declared critical.
     always: bool,
     /// What it is blocked on and since when; `None` if it runs, or if that is not known.
     blocked: Option<(Instant, Wait)>,
@@ -51,7 +50,7 @@ pub(super) struct Causal {
     max_channels: usize,
     /// By group.
     roles: Vec<(GroupId, Role)>,
-    /// By bit.
+    /// Indexed by the bit of the interaction.
     interactions: Vec<Option<Interaction>>,
     /// By task.
     critical: Vec<Critical>,
@@ -135,7 +134,7 @@ impl Causal {
         }
     }
 
-    /// When the oldest interaction began.
+    /// The time when the oldest interaction began.
     pub fn oldest(&self) -> Option<Instant> {
         self.interactions.iter().flatten().map(|interaction| interaction.began).min()
     }

@@ -18,7 +18,7 @@ use machine::{Duration, Instant};
 /// One step of the machine: 100 us.
 pub(super) const STEP: Duration = Duration::from_micros(100);
 const CRITICAL: GroupId = GroupId(1);
-/// The first background group.
+/// The number of the first background group.
 pub(super) const BACKGROUND: u32 = 2;
 
 /// What a critical thread does, again and again, in steps.
@@ -54,7 +54,7 @@ struct Asker {
     program: Program,
     /// Of its work, while it works.
     works: u64,
-    /// Which part it waits for.
+    /// The part that it waits for.
     part: usize,
     /// Of that part.
     left: u64,
@@ -73,7 +73,7 @@ pub(super) struct Chain {
     waits: Waits,
     askers: Vec<Asker>,
     groups: Vec<Group>,
-    /// Commands are carried out.
+    /// True if commands are carried out.
     obeys: bool,
     /// What each freeze and each thaw take, in steps of a CPU.
     cost: u64,
@@ -123,7 +123,6 @@ impl Chain {
         }
     }
 
-    /// The same machine without freezing.
     pub fn never_freezing(mut self) -> Self {
         self.obeys = false;
         self

@@ -15,17 +15,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuiescenceCommand {
-    /// The group's tasks shall stop.
     Freeze(GroupId),
-    /// They shall go on.
     Thaw(GroupId),
 }
 
-/// What quiescence did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Groups frozen, each time counted.
+    /// Number of times that a group was frozen.
     pub freezes: u64,
     /// Of these, those that ended because the group had stood still for long enough.
     pub ended_by_bound: u64,
@@ -40,7 +37,6 @@ pub struct Record {
     pub ended_early: u64,
 }
 
-/// How things stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outlook {
@@ -49,7 +45,6 @@ pub enum Outlook {
     /// All wait, and nothing is frozen: the wait is not worth it yet, or groups are owed time, or
     /// helped lately.
     Waiting,
-    /// Something is frozen.
     Frozen,
     /// All wait, and nothing is frozen because that does not pay, or because it is found out
     /// whether it does.
@@ -58,7 +53,6 @@ pub enum Outlook {
     Blind,
 }
 
-/// A background group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Background {
     group: GroupId,
@@ -67,12 +61,11 @@ struct Background {
     /// The driver was told that it is.
     told: bool,
     debt: Duration,
-    /// When `debt` was that.
+    /// The time at which `debt` had that value.
     as_of: Instant,
     left_alone_until: Instant,
 }
 
-/// The state of quiescence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quiescence {
     params: Params,
@@ -123,7 +116,6 @@ impl Quiescence {
         Self::new(params, self.causal.roles())
     }
 
-    /// Something happened on the machine.
     pub fn handle_event(&mut self, now: Instant, event: &Event) {
         self.causal.expire(now, self.params.max_interaction);
         let followed = self.causal.handle_event(now, event);
@@ -220,13 +212,12 @@ impl Quiescence {
         self.params.min_wait
     }
 
-    /// Everything runs, from now on.
+    /// Everything runs from now on: frozen groups are thawed.
     pub fn handle_stop(&mut self, now: Instant) {
         self.is_stopped = true;
         self.decide(now);
     }
 
-    /// Time passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.due.is_some_and(|due| due <= now) {
             self.causal.expire(now, self.params.max_interaction);
@@ -234,7 +225,6 @@ impl Quiescence {
         }
     }
 
-    /// When to call `handle_timeout`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
@@ -255,7 +245,6 @@ impl Quiescence {
         Some(QuiescenceCommand::Freeze(background.group))
     }
 
-    /// What was done.
     pub fn record(&self) -> Record {
         self.record
     }

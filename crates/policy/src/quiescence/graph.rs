@@ -25,7 +25,7 @@ pub enum Edge {
 /// An edge as it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
-    /// So often.
+    /// Number of times that it was seen.
     pub times: u64,
     /// Among the requests of its type, the number of the last one in which it was.
     pub last: u64,
@@ -91,7 +91,7 @@ impl Graph {
         })
     }
 
-    /// Requests of each type.
+    /// Each type with its number of requests.
     pub fn requests(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.types.iter().map(|(&kind, known)| (kind, known.requests))
     }

@@ -27,14 +27,13 @@ pub enum Nature {
     Doubtful,
     /// For another thread of its own process, or for a time: for no task that may be frozen.
     Within,
-    /// For something else.
     Other,
 }
 
 /// Waits that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Site {
-    /// Its thread.
+    /// The group that its thread belongs to.
     pub group: GroupId,
     pub nature: Nature,
     /// What tells it from others, as the driver numbers them.
@@ -50,16 +49,14 @@ struct History {
     used: Instant,
 }
 
-/// What was learned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
     #[serde(with = "pairs")]
     sites: BTreeMap<Site, History>,
-    /// Waits that have not ended.
     under_way: BTreeMap<TaskId, (Site, Instant)>,
 }
 
-/// Remembered of each site.
+/// Number of lengths remembered for each site.
 pub const LENGTHS_MAX: usize = 16;
 /// With fewer lengths nothing is expected.
 const LENGTHS_MIN: usize = 4;

@@ -133,7 +133,6 @@ pub enum Wait {
     Other,
 }
 
-/// What happened on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -144,34 +143,40 @@ pub enum Event {
         /// A number that no interaction under way has.
         interaction: InteractionId,
     },
-    /// An interaction is over.
-    Response { interaction: InteractionId },
-    /// A task made another.
+    Response {
+        interaction: InteractionId,
+    },
     Fork {
         parent: Task,
-        /// The other.
         child: Task,
     },
     /// A task signalled or woke another.
     Signal {
         from: Task,
-        /// The other.
         to: Task,
     },
     /// A task wrote to a pipe or socket.
-    Send { task: Task, channel: ChannelId },
+    Send {
+        task: Task,
+        channel: ChannelId,
+    },
     /// A task read from a pipe or socket.
-    Receive { task: Task, channel: ChannelId },
+    Receive {
+        task: Task,
+        channel: ChannelId,
+    },
     /// A task does not run any more until something happens.
     Block {
         task: Task,
-        /// Until what happens.
         on: Wait,
     },
     /// A task runs, or is ready to.
-    Unblock { task: Task },
-    /// A task is gone.
-    Exit { task: TaskId },
+    Unblock {
+        task: Task,
+    },
+    Exit {
+        task: TaskId,
+    },
 }
 
 /// What a group was declared to be.
@@ -201,7 +206,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The constants of quiescence.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {

@@ -9,27 +9,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuiescenceInput {
-    /// `handle_event`
     Event(Event),
     /// `handle_idle`, nanoseconds
     Idle(Duration),
     /// `handle_cost`, nanoseconds
     Cost(Duration),
-    /// `leave_alone`
     LeaveAlone(GroupId),
-    /// `handle_lost`
     Lost,
-    /// `handle_timeout`
     Timeout,
-    /// `handle_stop`
     Stop,
-    /// `poll_command`, until there is none
+    /// Drains `poll_command` until there is none.
     Poll,
 }
 
 impl Recorded for Quiescence {
     type Input = QuiescenceInput;
-    /// Of [`QuiescenceInput::Poll`]; else none.
+    /// The answer to [`QuiescenceInput::Poll`]; empty for all others.
     type Output = Vec<QuiescenceCommand>;
 
     fn apply(&mut self, now: Instant, input: &QuiescenceInput) -> Vec<QuiescenceCommand> {

@@ -30,14 +30,14 @@ pub struct WordDescription {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct ParameterDescription {
-    /// Dotted below tables.
+    /// The parameter's name, dotted below tables.
     pub name: String,
     pub unit: String,
     pub bounds: String,
     /// Of the first word, where a scenario says nothing; `null` if there is none.
     pub default: Value,
     pub meaning: &'static str,
-    /// Where the default comes from.
+    /// The place that the default comes from.
     pub source: &'static str,
     /// The part of the scenario that the value follows.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -125,13 +125,10 @@ pub struct Surroundings<'a> {
     pub queues: Queues,
 }
 
-/// How requests get to cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queues {
-    /// One queue for all.
     #[default]
     Shared,
-    /// Each core has its own.
     PerCore,
     /// Each worker has its own, and a connection stays with its worker.
     Connections,
@@ -155,7 +152,7 @@ impl Surroundings<'_> {
     }
 }
 
-/// What a policy decides.
+/// The decision that a policy makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
@@ -182,13 +179,11 @@ impl fmt::Display for Question {
     }
 }
 
-/// Where a policy can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Runs {
     /// On Linux and in the simulator.
     Live,
-    /// In the simulator alone.
     Simulated,
 }
 
@@ -209,7 +204,7 @@ pub enum Maturity {
     Production,
     /// Runs live, and is off unless asked for.
     Experimental,
-    /// For comparisons in the simulator.
+    /// Only for comparisons, in the simulator.
     Research,
 }
 
@@ -231,7 +226,6 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// No parameters.
     pub const NONE: Self = Self { parameters: &[], read: |_| Ok(()) };
 
     pub const fn of<P: Check + DeserializeOwned>() -> Self {
@@ -259,7 +253,6 @@ fn read<P: Check + DeserializeOwned>(values: Value) -> Result<(), Refused> {
     params.check().map_err(Refused::Wrong)
 }
 
-/// The policies of one crate.
 pub type Registry = [&'static Entry];
 
 /// The entry that has this word, and the word.

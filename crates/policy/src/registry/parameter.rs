@@ -29,7 +29,7 @@ pub enum Unit {
     Kilohertz,
     Microwatts,
     RequestsPerSecond,
-    /// A part of one.
+    /// A number that is a part of one.
     Share,
     /// A number without a unit.
     Number,
@@ -38,11 +38,10 @@ pub enum Unit {
     Flag,
     OneOf(&'static [&'static str]),
     List,
-    /// A table of its own.
     Table(&'static [Parameter]),
 }
 
-/// What a value can be.
+/// The values that a parameter can have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bounds {
     Any,
@@ -119,7 +118,7 @@ pub const fn time(name: &'static str, meaning: &'static str) -> Parameter {
     Parameter::new(name, Unit::Time, meaning)
 }
 
-/// A frequency above zero.
+/// A parameter that is a frequency above zero.
 pub const fn clock(name: &'static str, meaning: &'static str) -> Parameter {
     Parameter::new(name, Unit::Kilohertz, meaning).above_zero()
 }

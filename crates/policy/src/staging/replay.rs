@@ -8,35 +8,26 @@ use serde::{Deserialize, Serialize};
 /// What a stage can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the arguments of the calls of the same names")]
 pub enum Input {
-    /// `Stager::handle_arrival`
     Arrival { id: StagedId, deadline: Instant },
-    /// `Stager::handle_withdrawn`
     Withdrawn(StagedId),
-    /// `Stager::handle_completed`
     Completed(Release),
-    /// `Stager::handle_failed`
     Failed(Release),
-    /// `Stager::handle_give_way`
     GiveWay,
-    /// `Stager::handle_drain`
     Drain,
-    /// `Stager::handle_timeout`
     Timeout,
 }
 
-/// What it answers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Output {
-    /// Of an arrival.
+    /// The answer to an arrival; none to other inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Of a withdrawal: whether it was staged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<bool>,
-    /// All that goes, in order.
+    /// All requests that go, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub releases: Vec<Release>,
 }

@@ -14,7 +14,6 @@ pub struct StagedId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It waits.
     Hold,
     /// A burst begins with it: all that is staged is to be had from [`Stager::poll_release`], this
     /// one last.
@@ -25,17 +24,15 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     pub id: StagedId,
-    /// When it had come.
     pub arrived: Instant,
-    /// When its burst began.
+    /// The time when its burst began.
     pub released: Instant,
-    /// When it should be complete.
+    /// The time when it should be complete.
     pub deadline: Instant,
-    /// The size of its burst.
+    /// Number of requests in its burst.
     pub burst: u32,
 }
 
-/// What a stage did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
@@ -62,7 +59,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Bursts, whatever they began for.
+    /// Number of bursts, for whatever reason they began.
     pub fn bursts(&self) -> u64 {
         self.by_period + self.by_deadline + self.by_full + self.by_giving_way + self.by_drain
     }
@@ -84,11 +81,10 @@ struct Burst {
     size: u32,
 }
 
-/// The stage's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stager {
     params: Params,
-    /// By arrival.
+    /// Sorted by the time of arrival.
     staged: VecDeque<Staged>,
     burst: Option<Burst>,
     /// The end of the period, in the modes that have one.
@@ -103,7 +99,6 @@ pub struct Stager {
 }
 
 impl Stager {
-    /// An empty stage.
     pub fn new(params: Params) -> Self {
         // What a burst of the usual size takes; a larger one allocates once.
         let room = params.max_staged.min(1024) as usize;
@@ -197,7 +192,6 @@ impl Stager {
         }
     }
 
-    /// Time passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.release_if_due(now);
     }
@@ -207,7 +201,6 @@ impl Stager {
         self.due()
     }
 
-    /// The next request that goes.
     pub fn poll_release(&mut self) -> Option<Release> {
         let burst = self.burst.as_mut()?;
         let request = self.staged.pop_front()?;
@@ -253,7 +246,6 @@ impl Stager {
         Some(self.tails.tail(size)? + Duration::from_nanos(self.margin_ns as u64))
     }
 
-    /// What the stage did.
     pub fn record(&self) -> Record {
         self.record
     }

@@ -42,7 +42,6 @@ impl Default for AllowanceParams {
     }
 }
 
-/// The two buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Allowance {

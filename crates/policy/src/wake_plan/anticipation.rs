@@ -60,7 +60,6 @@ pub static KERNELS_ENTRY: Entry = Entry {
 /// takes 100.
 const PAPERS_LEAD: Duration = Duration::from_micros(20);
 
-/// Parameters of `anticipate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceAnticipation {
@@ -78,7 +77,6 @@ impl Check for DeviceAnticipation {
     ];
 }
 
-/// Parameters of `anticipate-kernels`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelAnticipation {

@@ -15,7 +15,6 @@ use crate::registry::{Parameter, count, number, share, time};
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// The constants of a band.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BandParams {
@@ -55,7 +54,7 @@ impl Default for BandParams {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Band {
     params: BandParams,
-    /// Came less expected, in ns.
+    /// Actual time less the expected time, in ns.
     errors: Recent,
     pub record: Record,
 }

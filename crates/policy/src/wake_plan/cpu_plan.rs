@@ -32,7 +32,7 @@ pub struct CpuCosts {
     /// A sleep shorter than this saves nothing: the target residency of its shallowest state that
     /// halts.
     pub min_sleep: Duration,
-    /// What keeping it awake takes.
+    /// Power that keeping it awake takes.
     pub power: Microwatts,
 }
 

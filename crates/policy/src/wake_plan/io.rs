@@ -65,14 +65,13 @@ impl Default for DeviceParams {
 pub struct Issued {
     pub at: Instant,
     pub operation: Operation,
-    /// How much.
     pub bytes: u64,
     /// When it will be over, counted from `at`.
     pub prediction: Option<Prediction>,
     class: u8,
 }
 
-/// Classes of depth.
+/// Number of classes of the depth.
 const CLASSES: usize = 6;
 
 /// Operations of a kind and depth before the first prediction. With fewer, one outlier would be all
@@ -112,7 +111,6 @@ impl Device {
         Issued { at: now, operation, bytes, prediction, class }
     }
 
-    /// An operation is complete.
     pub fn handle_completed(&mut self, now: Instant, issued: &Issued) {
         self.outstanding = self.outstanding.saturating_sub(1);
         let DeviceParams { memory, outlier, .. } = self.params;

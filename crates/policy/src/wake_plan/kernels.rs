@@ -32,7 +32,6 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct KernelId(pub u64);
 
-/// The constants of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KernelParams {
@@ -71,7 +70,6 @@ pub struct Launched {
     pub prediction: Option<Prediction>,
 }
 
-/// The history of all kernels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernels {
     params: KernelParams,
@@ -120,12 +118,10 @@ impl Window {
 }
 
 impl Kernels {
-    /// No kernel has run.
     pub fn new(params: KernelParams) -> Self {
         Self { params, known: Table::new(params.max_kernels) }
     }
 
-    /// A kernel is launched.
     pub fn handle_launched(&mut self, now: Instant, kernel: KernelId) -> Launched {
         let params = self.params;
         let known = self.known.entry(kernel, || Kernel {
@@ -143,7 +139,6 @@ impl Kernels {
         Launched { kernel, at: now, prediction }
     }
 
-    /// A kernel is done.
     pub fn handle_done(&mut self, now: Instant, launched: &Launched) {
         let Some(kernel) = self.known.find_mut(launched.kernel) else { return };
         let actual = now.since(launched.at);

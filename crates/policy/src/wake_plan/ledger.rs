@@ -32,13 +32,11 @@ pub struct Account {
     pub energy: Microjoules,
     /// What is owed beyond `energy`: below a microjoule, in microwatts times nanoseconds.
     carry_fj: u64,
-    /// Requests that were accepted.
     pub accepted: u64,
     /// Of these, those that came too late to be ready in time: the CPU began to wake at once.
     pub late: u64,
     /// Events that came while their request stood.
     pub came: u64,
-    /// Requests that were taken back.
     pub withdrawn: u64,
     /// Requests whose window ended without the event.
     pub expired: u64,
@@ -85,12 +83,9 @@ struct Purse {
     allowance: Allowance,
 }
 
-/// The accounts of all principals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// By principal.
     accounts: Vec<(Principal, Account)>,
-    /// By payer.
     purses: Vec<(Payer, Purse)>,
     /// Principals that share a purse, by principal.
     sharing: Vec<(Principal, u64)>,
@@ -106,7 +101,6 @@ impl Ledger {
         self.place(principal).ok().map(|at| &self.accounts[at].1)
     }
 
-    /// All accounts, by principal.
     pub fn accounts(&self) -> impl Iterator<Item = (Principal, &Account)> {
         self.accounts.iter().map(|(principal, account)| (*principal, account))
     }
@@ -121,7 +115,7 @@ impl Ledger {
         &self.closed
     }
 
-    /// Whose allowance `principal` uses.
+    /// The payer whose allowance `principal` uses.
     pub fn payer(&self, principal: Principal) -> Payer {
         match self.sharing.binary_search_by_key(&principal, |(principal, _)| *principal) {
             Ok(at) => Payer::Shared(self.sharing[at].1),

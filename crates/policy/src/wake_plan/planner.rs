@@ -23,7 +23,6 @@ use crate::registry::{Parameter, count, table, time};
 use machine::{CpuId, Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// The constants of a planner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -86,11 +85,9 @@ impl Params {
     }
 }
 
-/// The planner's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Planner {
     params: Params,
-    /// By CPU.
     plans: Vec<CpuPlan>,
     ledger: Ledger,
     accepted: u64,
@@ -101,7 +98,6 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Plans for these CPUs.
     pub fn new(params: Params, cpus: &[CpuCosts]) -> Self {
         let mut plans: Vec<_> = cpus.iter().copied().map(CpuPlan::new).collect();
         plans.sort_by_key(|plan| plan.costs.cpu);
@@ -186,7 +182,6 @@ impl Planner {
         }
     }
 
-    /// When to call `handle_timeout`.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
@@ -202,7 +197,6 @@ impl Planner {
         Some(self.plans[self.place(cpu)?].costs)
     }
 
-    /// The next command, by CPU.
     pub fn poll_command(&mut self) -> Option<WakeCommand> {
         if !self.changed {
             return None;

@@ -38,7 +38,7 @@ pub struct Record {
     pub early: u64,
     /// The event came after the window: its CPU may have slept again.
     pub late: u64,
-    /// The event never came.
+    /// Number of events that never came.
     pub absent: u64,
     /// The event came and nothing had been predicted.
     pub unpredicted: u64,
@@ -72,7 +72,6 @@ impl Record {
         share(came as f64 - self.error_sum, came)
     }
 
-    /// The event came after `actual`.
     pub(super) fn note(&mut self, prediction: Option<Prediction>, actual: Duration) {
         let Some(Prediction { earliest, expected, latest }) = prediction else {
             self.unpredicted += 1;
@@ -89,7 +88,6 @@ impl Record {
         self.error_sum += Ratio::of(error, actual).as_f64();
     }
 
-    /// The event will not come.
     pub(super) fn note_absent(&mut self, prediction: Option<Prediction>) {
         self.absent += u64::from(prediction.is_some());
     }

@@ -3,15 +3,12 @@
 use super::{Device, Issued, KernelId, Kernels, Launched, Operation, Prediction, Record};
 use machine::Instant;
 
-/// Where a prediction comes from.
 pub enum Predictor {
-    /// The latencies of a device.
     Device(Box<Device>),
     /// The history of a repeated computation.
     Kernels(Box<Kernels>),
 }
 
-/// A call under way.
 pub enum Call {
     Issued(Issued),
     Launched(Launched),
@@ -40,7 +37,6 @@ impl Predictor {
         }
     }
 
-    /// How often predictions were right.
     pub fn record(&self) -> Record {
         match self {
             Self::Device(device) => device.record(Operation::Read),

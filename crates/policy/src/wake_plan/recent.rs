@@ -41,7 +41,6 @@ impl Recent {
         self.sorted.insert(self.sorted.partition_point(|&other| other <= value), value);
     }
 
-    /// The oldest value goes.
     pub fn forget_oldest(&mut self) {
         if let Some(oldest) = self.arrived.pop_front() {
             self.sorted.remove(self.sorted.partition_point(|&other| other < oldest));
@@ -83,12 +82,10 @@ impl Recent {
         narrowest.map(|(low, high, _)| (low, high))
     }
 
-    /// The largest.
     pub fn max(&self) -> Option<i64> {
         self.sorted.last().copied()
     }
 
-    /// The distance between the quartiles.
     pub fn quartile_distance(&self) -> Option<i64> {
         let last = self.sorted.len().checked_sub(1)?;
         Some(self.sorted[last - last / 4].saturating_sub(self.sorted[last / 4]))

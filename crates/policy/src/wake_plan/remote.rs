@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct ClientId(pub u64);
 
-/// The constants of announcements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RemoteParams {
@@ -29,7 +28,6 @@ pub struct RemoteParams {
     pub kept_over: f64,
     /// How many clients are remembered. 1024 (ours).
     pub max_clients: u16,
-    /// The window.
     pub band: BandParams,
 }
 
@@ -43,7 +41,7 @@ impl Default for RemoteParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announced {
     pub client: ClientId,
-    /// When the announcement arrived.
+    /// The time when the announcement arrived.
     pub at: Instant,
     /// In how long the client says it will send.
     pub after: Duration,
@@ -65,7 +63,6 @@ struct Client {
 }
 
 impl Announcements {
-    /// Nothing was announced.
     pub fn new(params: RemoteParams) -> Self {
         Self { params, clients: Table::new(params.max_clients) }
     }
@@ -79,7 +76,6 @@ impl Announcements {
         Announced { client, at: now, after, prediction }
     }
 
-    /// What was announced arrived.
     pub fn handle_arrived(&mut self, now: Instant, announced: &Announced) {
         let weight = self.weight();
         if let Some(client) = self.clients.find_mut(announced.client) {

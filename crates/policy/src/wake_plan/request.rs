@@ -30,7 +30,7 @@ pub enum Payer {
 /// A CPU shall be ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// Who pays.
+    /// The principal that pays for it.
     pub principal: Principal,
     pub cpu: CpuId,
     /// From when on. The exit latency is not subtracted: that is the planner's business.
@@ -59,7 +59,6 @@ pub enum Refused {
     /// The window begins too far ahead.
     #[error("the window begins more than {0} from now: ask again when it is nearer")]
     TooFar(Duration),
-    /// The window is too long.
     #[error("the window is longer than {0}: ask again before it ends")]
     TooLong(Duration),
     /// The CPU has as many requests outstanding as it may have.
@@ -72,7 +71,6 @@ pub enum Refused {
     /// The ledger has as many accounts as it may have.
     #[error("there are {0} principals: one of them must leave first")]
     TooManyPrincipals(u16),
-    /// The principal asks too often.
     #[error("the principal asks more than {0} times a second: ask less often, or raise its limit")]
     TooOften(u32),
     /// The principal has kept CPUs awake for too long.
@@ -80,7 +78,6 @@ pub enum Refused {
         "the principal has kept CPUs awake for more than {0} of the time: ask for shorter windows, or raise its limit"
     )]
     TooMuch(Ratio),
-    /// All together ask too often.
     #[error(
         "all callers together ask more than {0} times a second: ask less often, or raise the machine's limit"
     )]
@@ -99,7 +96,7 @@ pub enum Refused {
 pub struct Window {
     /// When the CPU begins to wake.
     pub from: Instant,
-    /// When it may sleep again.
+    /// The time from which it may sleep again.
     pub until: Instant,
 }
 
@@ -110,12 +107,7 @@ pub enum WakeCommand {
     /// The CPU shall wake now, if it sleeps, and not sleep before `until`. Said again, with the
     /// same `from`, when the end has moved: so a driver may arm a timer of its own for the end, and
     /// no CPU stays awake if the planner dies.
-    KeepAwake {
-        cpu: CpuId,
-        /// Since when.
-        from: Instant,
-        until: Instant,
-    },
+    KeepAwake { cpu: CpuId, from: Instant, until: Instant },
     /// The window is over: the CPU may sleep as before.
     MaySleep { cpu: CpuId },
 }

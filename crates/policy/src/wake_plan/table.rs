@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Values by key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Table<K, V> {
     capacity: u16,
@@ -50,7 +49,7 @@ impl<K: Copy + Ord, V> Table<K, V> {
         self.place(key).ok().map(|at| &mut self.entries[at].2)
     }
 
-    /// All values, by key.
+    /// All values, in order of their keys.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.iter().map(|entry| &entry.2)
     }

@@ -9,7 +9,6 @@ use super::{Prediction, Record};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// The constants of timers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimerParams {
@@ -32,7 +31,7 @@ impl Default for TimerParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Armed {
     pub at: Instant,
-    /// What it was set to.
+    /// The time that it was set to.
     pub expiry: Instant,
     /// When it will fire, counted from `at`.
     pub prediction: Prediction,
@@ -46,7 +45,6 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// No timer has fired.
     pub fn new(params: TimerParams) -> Self {
         Self { params, band: Band::new(params.band) }
     }
@@ -66,7 +64,6 @@ impl Timers {
         self.band.record.note_absent(Some(armed.prediction));
     }
 
-    /// How the predictions fared.
     pub fn record(&self) -> Record {
         self.band.record
     }

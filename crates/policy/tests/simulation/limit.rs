@@ -6,10 +6,10 @@ use machine::{Duration, Instant, Rate};
 use policy::peafowl::Params;
 use proptest::prelude::*;
 
-/// What an ordinary request costs.
+/// CPU time of an ordinary request.
 const COST: Duration = Duration::from_micros(20);
 
-/// Clients to a worker.
+/// Number of clients for each worker.
 const CLIENTS: usize = 8;
 
 /// One stretch of a store's life.
@@ -23,7 +23,6 @@ enum Past {
     MultiGets(f64),
     /// Sixteen requests at once, each cheaper than alone.
     Pipelines(f64),
-    /// Nothing.
     Idle,
     /// Others have the CPU for most of the time.
     Stolen(f64),

@@ -111,7 +111,6 @@ pub struct Store {
 }
 
 impl Client {
-    /// Requests without an answer yet.
     pub fn waiting(&self) -> usize {
         self.pending.len()
     }

@@ -27,10 +27,7 @@ pub enum Happened {
         length: Option<Duration>,
     },
     /// A call that came and went between two looks.
-    Passed {
-        /// How long it took.
-        length: Duration,
-    },
+    Passed { length: Duration },
     /// A thread, now known, is there.
     Placed {
         thread: ThreadId,
@@ -41,7 +38,7 @@ pub enum Happened {
     },
     /// A thread has ended, wherever it was.
     Gone { thread: ThreadId },
-    /// The state of a CPU.
+    /// The CPU does this from now on.
     Works { cpu: CpuId, work: Work },
 }
 

@@ -44,19 +44,17 @@ pub enum Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
-    /// Nothing.
     Idle,
-    /// Anything.
     Other,
     /// What the service's runtime does for all its threads: collecting garbage, stopping them at a
     /// safepoint.
     Runtime,
 }
 
-/// The cores that are ours.
+/// The cores that this policy controls.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Cores {
-    /// In order of number.
+    /// Sorted by the number of the core.
     cores: Vec<Core>,
     /// The level of each domain.
     domains: Vec<Level>,

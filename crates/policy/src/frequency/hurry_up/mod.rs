@@ -68,9 +68,7 @@ pub struct ThreadId(pub u32);
 /// A core that shall change its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shift {
-    /// The core.
     pub cpu: CpuId,
-    /// Its gear from now on.
     pub gear: GearIndex,
     /// The clock of that gear, as cpufreq wants it.
     pub frequency: Kilohertz,
@@ -111,24 +109,21 @@ pub struct Hot {
     pub cpu: Option<CpuId>,
     /// It runs, or waits for its turn to.
     pub runs: bool,
-    /// Since when.
     pub entered: Instant,
-    /// What it needs.
     pub level: Level,
 }
 
-/// The policy's state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HurryUp {
     params: Params,
     gears: GearTable,
-    /// By level.
+    /// Indexed by level, from f_min to f_max.
     paces: [GearIndex; 3],
     threshold: Duration,
     /// Of the calls since the threshold was set.
     calls: LogHistogram,
     last_exit: Instant,
-    /// In order of their numbers.
+    /// Sorted by the numbers of the threads.
     threads: Vec<Thread>,
     cores: Cores,
     /// Of the paper's thread: when it looks next, if there may be something to see.
@@ -186,7 +181,6 @@ impl HurryUp {
         self.note(now, place);
     }
 
-    /// The thread left it.
     pub fn handle_exit(&mut self, now: Instant, thread: ThreadId) {
         self.exit(now, thread, |call| Some(now.since(call.entered)));
     }
@@ -217,7 +211,6 @@ impl HurryUp {
         self.handle_timeout(now);
     }
 
-    /// When to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.params.sleep.is_some() {
             return self.look_at;
@@ -277,7 +270,6 @@ impl HurryUp {
         self.cores.levels()
     }
 
-    /// The clock of a level.
     pub fn clock(&self, level: Level) -> Kilohertz {
         self.gears.khz(self.paces[level as usize])
     }
@@ -286,7 +278,6 @@ impl HurryUp {
         self.threads.binary_search_by_key(&thread, |thread| thread.id).ok()
     }
 
-    /// Something happened to the thread.
     fn note(&mut self, now: Instant, place: usize) {
         match self.look_at {
             _ if self.params.sleep.is_none() => {

@@ -1,5 +1,3 @@
-//! Every constant of Hurry-up.
-
 use super::Bound;
 use crate::check::Check;
 use crate::kind::Make;
@@ -70,7 +68,6 @@ impl Default for Learned {
     }
 }
 
-/// The constants of one Hurry-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {

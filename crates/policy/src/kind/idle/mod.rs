@@ -37,7 +37,6 @@ pub trait IdlePolicy: Any {
 /// What a CPU knows when it goes idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleEntry {
-    /// The present.
     pub now: Instant,
     /// Until the CPU's next timer event if the tick is stopped; [`Duration::MAX`]: there is none.
     pub next_timer: Duration,
@@ -51,37 +50,29 @@ pub struct IdleEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sleep {
-    /// It spins.
     Poll,
-    /// It halts.
     State {
-        /// In this state.
         index: CstateIndex,
         /// The next tick wakes it, if nothing else does before.
         keep_tick: bool,
     },
 }
 
-/// What ended a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WakeCause {
-    /// A device, or another CPU.
+    /// An interrupt of a device or of another CPU.
     Interrupt,
-    /// The CPU's own timer.
     Timer,
     /// The tick, where it was kept.
     Tick,
 }
 
-/// A sleep that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Woken {
-    /// The state it was in.
     pub selected: CstateIndex,
     /// From entry to back at work, exit latency included, as cpuidle measures it.
     pub residency: Duration,
-    /// What ended it.
     pub by: WakeCause,
 }
 
@@ -105,7 +96,7 @@ impl Woken {
 /// How well a CPU's states were chosen; for every governor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SleepStats {
-    /// Sleeps, polling not counted.
+    /// Number of sleeps; polling is not counted.
     pub sleeps: u64,
     /// Those too short for their state.
     pub premature: u64,

@@ -40,7 +40,7 @@ impl Estimate {
     }
 }
 
-/// Seconds, without freezing and with.
+/// Seconds, first without freezing, then with it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Sides([Vec<f64>; 2]);
 
@@ -66,7 +66,6 @@ pub(super) struct Evidence {
     longest: Duration,
 }
 
-/// What the comparison says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Compared {
     /// With freezing against without, as a share.
@@ -77,7 +76,7 @@ pub(super) struct Compared {
     pub tail: f64,
     /// More of the longest cycles lie on the side with freezing than chance explains.
     pub is_tail_longer: bool,
-    /// Cycles without and with.
+    /// Numbers of cycles, without freezing and with it.
     pub cycles: [usize; 2],
 }
 
@@ -99,7 +98,6 @@ impl Evidence {
         }
     }
 
-    /// A wait is over.
     pub fn goes_on(&mut self, now: Instant, task: TaskId, turn: Option<(bool, Instant)>) {
         let Some(began) = self.now.get_mut(&task).and_then(|now| now.wait.take()) else { return };
         self.longest = self.longest.max(now.since(began));

@@ -53,7 +53,6 @@ use evidence::{Compared, Evidence};
 use machine::{Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// The constants of the trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PayoffParams {
@@ -103,7 +102,7 @@ impl Default for PayoffParams {
 
 /// Waits worth freezing for in a turn, at least.
 pub const TURN_WAITS: u32 = 4;
-/// Fewer pairs decide nothing.
+/// With fewer pairs nothing is decided.
 const PAIRS_MIN: usize = 3;
 /// So many decide, however unclear they are: 16 turns.
 pub const PAIRS_MAX: usize = 8;
@@ -134,7 +133,7 @@ struct Sample {
     idle: f64,
     /// Share of the time in which all critical threads waited.
     waiting: f64,
-    /// From wait to wait, seconds.
+    /// Time from wait to wait, seconds.
     cycle_s: f64,
     /// Share of the time that freezing and thawing at each wait would have taken.
     cost: f64,
@@ -173,7 +172,6 @@ enum Stage {
 pub enum Reason {
     /// There is too little to gain, so that it was not tried.
     NothingToGain,
-    /// Too little was gained.
     NoGain,
     /// Critical work takes longer with freezing.
     Longer,
@@ -183,7 +181,6 @@ pub enum Reason {
     NotExcluded,
 }
 
-/// What was found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Verdict {
@@ -210,19 +207,18 @@ pub struct Verdict {
     pub tail: Option<f64>,
     /// Cycles that were compared, without freezing and with.
     pub cycles: [u64; 2],
-    /// Pairs of turns, all together.
+    /// Number of pairs of turns, all together.
     pub pairs: u64,
-    /// Times that it was settled.
+    /// Number of times that it was settled.
     pub trials: u64,
     /// It is tried again then, if nothing changes before.
     pub again: Option<Instant>,
 }
 
-/// The trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Payoff {
     params: PayoffParams,
-    /// What freezing and thawing take.
+    /// Time that freezing and thawing take.
     cost: Duration,
     /// As last read; without, nothing is judged.
     idle: Option<Duration>,
@@ -272,7 +268,6 @@ impl Payoff {
         self.evidence.blocks(now, task, self.turn.counts());
     }
 
-    /// A critical thread goes on.
     pub fn handle_unblock(&mut self, now: Instant, task: TaskId) {
         self.evidence.goes_on(now, task, self.turn.counts());
     }
@@ -456,7 +451,7 @@ impl Payoff {
         self.verdict.trials += 1;
     }
 
-    /// What must be gained.
+    /// The gain that freezing must bring.
     fn bar(&self) -> f64 {
         let min_gain = self.params.min_gain.as_f64();
         match self.verdict.pays {
@@ -477,7 +472,6 @@ impl Payoff {
 }
 
 impl Verdict {
-    /// As before anything was tried.
     fn without_trial(self) -> Self {
         let Self { pays, is_trying, pairs, trials, again, .. } = self;
         Self { pays, is_trying, pairs, trials, again, ..Self::default() }
