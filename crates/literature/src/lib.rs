@@ -15,7 +15,6 @@ pub mod frequency;
 pub mod idle;
 pub mod timing;
 
-/// The policies of this crate.
 pub static POLICIES: &policy::registry::Registry = &[
     &cores::auto_scale::ENTRY,
     &cores::power_nap::ENTRY,

@@ -37,7 +37,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The parameters of a [`AutoScale`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -64,7 +63,6 @@ impl Default for Params {
     }
 }
 
-/// How many cores are on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AutoScale {
     params: Params,

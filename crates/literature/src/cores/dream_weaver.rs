@@ -45,7 +45,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The parameters of a [`DreamWeaver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -72,7 +71,6 @@ impl Default for Params {
     }
 }
 
-/// Whether the machine naps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DreamWeaver {
     busy_cores: u16,

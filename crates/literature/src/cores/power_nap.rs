@@ -15,7 +15,6 @@ use policy::kind::{Make, NapPolicy, StallMark};
 use policy::registry::{Entry, Word};
 use serde::{Deserialize, Serialize};
 
-/// Whether the machine naps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerNap {
     napping: bool,
@@ -31,7 +30,6 @@ pub static ENTRY: Entry = Entry {
 };
 
 impl PowerNap {
-    /// Awake.
     pub fn new() -> Self {
         Self::default()
     }

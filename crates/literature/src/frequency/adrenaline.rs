@@ -38,7 +38,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The constants of one Adrenaline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {

@@ -8,7 +8,7 @@ use policy::kind::{Constant, Make};
 use policy::registry::{Entry, Parameter, Question, Word, clock, settings};
 use serde::{Deserialize, Serialize};
 
-/// Which gear.
+/// The gear that every core keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fixed {
@@ -55,7 +55,6 @@ pub static USERSPACE: Entry = Entry {
     ..Entry::of::<UserspaceParams>()
 };
 
-/// The one parameter of `fixed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserspaceParams {

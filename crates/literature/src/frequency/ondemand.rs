@@ -43,7 +43,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The governor's tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -72,7 +71,6 @@ impl Default for Params {
     }
 }
 
-/// The governor of one core.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ondemand {
     params: Params,
@@ -84,7 +82,6 @@ pub struct Ondemand {
 }
 
 impl Ondemand {
-    /// With nothing sampled yet.
     pub fn new(params: Params) -> Self {
         Self { params, load_percent: 0, at_fastest: false, periods: 1 }
     }

@@ -44,7 +44,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The governor's constants.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -85,7 +84,6 @@ impl Default for Params {
     }
 }
 
-/// The governor of one core.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedutil {
     params: Params,
@@ -214,7 +212,6 @@ impl Utilisation {
     }
 }
 
-/// The governors of all CPUs.
 pub struct PerCpu {
     gears: GearTable,
     cpus: Vec<Schedutil>,

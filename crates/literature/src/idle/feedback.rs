@@ -25,7 +25,6 @@ use policy::check::Check;
 use policy::registry::{Parameter, count, share};
 use serde::{Deserialize, Serialize};
 
-/// The loop's constants.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FeedbackParams {
@@ -58,14 +57,13 @@ enum Inner {
     Teo(Teo),
 }
 
-/// One CPU's governor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Feedback {
     inner: Inner,
     curb_above: u32,
     relax_below: u32,
     relax_after: u32,
-    /// No deeper state than this.
+    /// Index of the deepest state that is allowed.
     cap: usize,
     /// The recent share of premature sleeps, in units of 1 / ALL.
     premature_share: u32,
@@ -156,7 +154,7 @@ impl Feedback {
     }
 }
 
-/// A share of one.
+/// A share of one, in fixed point.
 const ALL: u32 = 1 << 16;
 /// One sleep enters the share with a weight of 1/8 \[D\], the weight that menu and TEO give it.
 const WEIGHT_SHIFT: u32 = 3;

@@ -32,7 +32,6 @@ use policy::check::Check;
 use policy::registry::{Parameter, time};
 use serde::{Deserialize, Serialize};
 
-/// Menu's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MenuParams {
@@ -54,7 +53,6 @@ impl Default for MenuParams {
     }
 }
 
-/// One CPU's governor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Menu {
     params: MenuParams,

@@ -41,13 +41,11 @@ use policy::kind::IdlePolicy;
 pub use policy::kind::idle::{IdleEntry, IdleTable, MAX_STATES, Sleep, SleepStats, WakeCause, Woken};
 use serde::{Deserialize, Serialize};
 
-/// One CPU's governor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Governor {
     /// Always spins: no exit latency, full power.
     Poll,
-    /// Always the shallowest state.
     Shallow,
     /// Always the deepest state within the limit.
     Deep,

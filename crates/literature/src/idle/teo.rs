@@ -28,7 +28,6 @@ use policy::check::Check;
 use policy::registry::{Parameter, time};
 use serde::{Deserialize, Serialize};
 
-/// TEO's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TeoParams {
@@ -49,7 +48,6 @@ impl Default for TeoParams {
     }
 }
 
-/// One CPU's governor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Teo {
     params: TeoParams,

@@ -49,7 +49,6 @@ impl Params {
     }
 }
 
-/// The parameters of a [`DynSleep`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {

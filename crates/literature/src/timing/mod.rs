@@ -48,7 +48,7 @@ pub enum Form {
 /// When the requests that wait at one core need it, at one speed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Deadline {
-    /// Sleep began.
+    /// The time when the sleep began.
     since: Instant,
     waiting: u32,
     /// Sum of their arrivals, each counted from `since`.

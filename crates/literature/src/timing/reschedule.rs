@@ -19,14 +19,12 @@ use policy::frequency::GearIndex;
 use policy::registry::{Parameter, flag, one_of};
 use serde::{Deserialize, Serialize};
 
-/// Which candidate is taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// None: every request stays at home.
     #[default]
     Stay,
-    /// Any.
     Random,
     /// The one that will be done first.
     LeastLatency,

@@ -40,11 +40,9 @@ use policy::kind::{Decision, FrequencyPolicy, Make, Policy, Request, Seen, Watch
 use policy::registry::{Entry, Parameter, Question, Queues, Word, count, one_of, quantile, settings, time};
 use serde::{Deserialize, Serialize};
 
-/// How requests get to cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Queueing {
-    /// One queue for all.
     #[default]
     Shared,
     /// Each core has its own, and gets the requests that it got.
@@ -78,7 +76,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The parameters of a [`SleepScale`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -126,7 +123,6 @@ impl Default for Params {
     }
 }
 
-/// The choice for all cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// The idle state that a core without work enters, by its place in the list that was handed in.
@@ -134,14 +130,11 @@ pub struct Choice {
     pub gear: GearIndex,
 }
 
-/// A request that is done.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Served {
-    /// When it came.
     pub arrived: Instant,
-    /// Who served it.
     pub core: u16,
-    /// Its computing, at nominal speed.
+    /// Time of computing, at the nominal speed.
     pub compute: Duration,
     /// Its time of waiting for memory.
     pub memory: Duration,
@@ -161,7 +154,6 @@ pub struct SleepScale {
     choice: Choice,
 }
 
-/// The result of a playback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Played {
     tail: Duration,
@@ -177,12 +169,10 @@ impl SleepScale {
         Self { params, states, gears, cores, log: Vec::new(), oldest: 0, began: now, choice }
     }
 
-    /// The choice in force.
     pub fn choice(&self) -> Choice {
         self.choice
     }
 
-    /// A request is done.
     pub fn handle_completion(&mut self, served: Served) {
         if self.log.len() < self.params.log.max(1) as usize {
             self.log.push(served);

@@ -48,7 +48,6 @@ impl Params {
     }
 }
 
-/// The parameters of a [`Tails`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -79,7 +78,6 @@ impl Default for Params {
     }
 }
 
-/// The needs of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Demand {
     compute: Duration,

@@ -37,7 +37,6 @@ use policy::frequency::log_histogram::LogHistogram;
 use schedule::{Cost, Schedules};
 use serde::{Deserialize, Serialize};
 
-/// The plan of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub gear: GearIndex,
@@ -52,7 +51,6 @@ pub struct Crescendo {
     params: Params,
     gears: GearTable,
     rubik: Rubik,
-    /// Of this window.
     compute: LogHistogram,
     memory_ns: f64,
     stays_ns: f64,
@@ -61,7 +59,6 @@ pub struct Crescendo {
 }
 
 impl Crescendo {
-    /// Nothing learned yet.
     pub fn new(params: Params, gears: &GearTable) -> Self {
         Self {
             params,

@@ -1,5 +1,3 @@
-//! Every constant of Crescendo.
-
 use super::Server;
 use crate::frequency::rubik;
 use machine::Microwatts;
@@ -35,7 +33,6 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// The constants of one Crescendo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {

@@ -42,7 +42,6 @@ pub(super) struct Cost {
     pub memory: f64,
 }
 
-/// The schedules of a window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Schedules {
     /// Computing time of one part, at the nominal clock.

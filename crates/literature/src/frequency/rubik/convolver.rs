@@ -134,7 +134,7 @@ fn length_for(requests: usize) -> usize {
     LENGTHS.partition_point(|length| *length < requests * POINTS)
 }
 
-/// Requests in the longest sum.
+/// Number of requests in the longest sum.
 pub(super) const MOST_REQUESTS: usize = 16;
 
 /// Of transforms: the longest holds the longest sum without wrapping.

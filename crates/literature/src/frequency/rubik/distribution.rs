@@ -11,7 +11,7 @@
 
 use policy::frequency::log_histogram::LogHistogram;
 
-/// Points of a distribution \[R\].
+/// Number of points of a distribution \[R\].
 pub(super) const POINTS: usize = 128;
 
 /// The distribution of a length of time.

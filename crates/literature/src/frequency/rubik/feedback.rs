@@ -13,7 +13,6 @@ use super::Params;
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
-/// The controller's state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Feedback {
     integral: f64,

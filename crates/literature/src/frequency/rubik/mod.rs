@@ -78,7 +78,6 @@ struct Tables {
 }
 
 impl Rubik {
-    /// Nothing learned yet.
     pub fn new(params: Params, gears: &GearTable) -> Self {
         let mut rubik = Self {
             params,

@@ -1,5 +1,3 @@
-//! Every constant of Rubik.
-
 use super::Server;
 use machine::Duration;
 use policy::check::Check;
@@ -36,7 +34,6 @@ impl Params {
     }
 }
 
-/// The constants of one Rubik.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {

@@ -16,7 +16,7 @@ use super::convolver::{Convolver, MOST_REQUESTS};
 use super::distribution::Distribution;
 use serde::{Deserialize, Serialize};
 
-/// Rows of a table \[R\].
+/// Number of rows of a table \[R\].
 const ROWS: usize = 8;
 
 /// The quantiles of work, in nanoseconds.
@@ -77,7 +77,6 @@ impl Table {
         self.starts_ns.iter().map(|start| u64::from(*start <= done_ns)).sum::<u64>() as usize
     }
 
-    /// The entries of a row.
     #[inline]
     pub(super) fn tails(&self, row: usize) -> Tails<'_> {
         Tails { table: self, row, tails_ns: &self.tails_ns[row] }
@@ -92,7 +91,6 @@ impl Table {
     }
 }
 
-/// A row of a table.
 pub(super) struct Tails<'a> {
     table: &'a Table,
     row: usize,

@@ -37,7 +37,6 @@ pub(super) fn keeps_up(requests: &[Served], queueing: Queueing, cores: u16, spee
     queues.iter().all(|queue| queue.keeps_up(servers))
 }
 
-/// The load of one queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
     last: Option<Instant>,

@@ -81,7 +81,6 @@ impl Params {
     }
 }
 
-/// The parameters of a [`UDpm`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -127,7 +126,6 @@ impl Default for Params {
     }
 }
 
-/// A planned wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeAt {
     /// When it must begin. The core is up one exit latency later.
@@ -157,7 +155,7 @@ struct Core {
     plan: Option<WakeAt>,
     /// An arrival was beyond the goal.
     raise: bool,
-    /// One for each gear.
+    /// One deadline for each of the gears.
     deadlines: Vec<Deadline>,
 }
 
