@@ -11,7 +11,6 @@ use crate::statistics::{
 use machine::EnergySource;
 use serde::{Deserialize, Serialize};
 
-/// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -31,7 +30,7 @@ pub enum Verdict {
 /// A figure that another seed would change.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The best guess.
+    /// The best guess of the quantity.
     pub value: f64,
     /// How far the truth may lie to either side, with 95 % confidence; `None` if the run was too
     /// short to tell.
@@ -54,17 +53,13 @@ impl Estimate {
     }
 }
 
-/// Response times in nanoseconds.
+/// Distribution of response times, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Responses {
     pub mean_ns: Option<Estimate>,
-    /// Median.
     pub p50_ns: Option<Estimate>,
-    /// 95th percentile.
     pub p95_ns: Option<Estimate>,
-    /// 99th percentile.
     pub p99_ns: Option<Estimate>,
-    /// 99.9th percentile.
     pub p999_ns: Option<Estimate>,
     /// Other percentiles that a goal or a precision names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -121,14 +116,13 @@ pub(crate) fn asked(setup: &Setup) -> Vec<Quantity> {
 /// Watts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Power {
-    /// Where the figures come from.
     pub source: EnergySource,
     pub cores_watts: f64,
-    /// The sockets beside their cores.
+    /// Power of the sockets beside their cores.
     pub uncore_watts: f64,
-    /// The rest of the server.
+    /// Power of the rest of the server.
     pub rest_watts: f64,
-    /// Cores and uncore.
+    /// Power of the cores and the uncore.
     pub cpu_watts: f64,
     pub server_watts: f64,
     /// How far the cores' and uncore's power may be off, with 95 % confidence; `None` from too
@@ -142,9 +136,9 @@ pub struct Power {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateShare {
     pub name: String,
-    /// Share of all CPU time.
+    /// Share of all CPU time spent in this state.
     pub share: f64,
-    /// Sleeps in it per second.
+    /// Number of sleeps in it per second.
     pub sleeps_per_s: f64,
     /// Share of its sleeps that were shorter than its target residency.
     pub premature: f64,
@@ -152,30 +146,26 @@ pub struct StateShare {
     pub missed_deep: f64,
 }
 
-/// One class of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassCount {
     pub name: String,
-    /// Requests answered.
     pub requests: u64,
     /// Of them, those after their deadline; `None` if it has none.
     pub missed: Option<u64>,
 }
 
-/// A stretch of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Its end, in seconds.
+    /// End of the stretch, in seconds.
     pub until_s: f64,
-    /// Requests answered per second.
+    /// Number of requests answered per second.
     pub rate: f64,
-    /// Mean response time.
     pub mean_ns: Option<f64>,
-    /// 95th percentile, coarsely.
+    /// The 95th percentile, from a coarse histogram.
     pub p95_ns: Option<f64>,
-    /// 99th percentile, coarsely.
+    /// The 99th percentile, from a coarse histogram.
     pub p99_ns: Option<f64>,
-    /// Watts of cores and uncore.
+    /// Power of the cores and the uncore.
     pub cpu_watts: f64,
     pub core_watts: f64,
     /// Mean number of CPUs that new work may go to.
@@ -193,11 +183,8 @@ pub struct Point {
 /// Half-widths of a point's figures over independent runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// Of the mean response time.
     pub mean_ns: Option<f64>,
-    /// Of the 95th percentile.
     pub p95_ns: Option<f64>,
-    /// Of the 99th percentile.
     pub p99_ns: Option<f64>,
     /// Of the power of cores and uncore.
     pub cpu_watts: Option<f64>,
@@ -208,38 +195,35 @@ pub struct Spread {
 pub struct Lengths {
     /// Lower end of each bucket, in ns.
     pub from_ns: Vec<u64>,
-    /// Periods per second.
+    /// Number of such periods per second.
     pub per_s: Vec<f64>,
     /// Share of all CPU time that was spent in periods of this length.
     pub time_share: Vec<f64>,
 }
 
-/// A run's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub contestant: String,
     pub policies: String,
     pub seed: u64,
-    /// How it ended.
     pub verdict: Verdict,
     /// Runs with other seeds that the response times and the power rest on.
     pub replications: u32,
-    /// Requests answered.
+    /// Number of requests that were answered.
     pub requests: u64,
-    /// Simulated time.
+    /// Length of the run in simulated seconds.
     pub length_s: f64,
-    /// Requests answered per second.
+    /// Number of requests answered per second.
     pub rate: f64,
     /// The most that were in the system at once.
     pub most_in_system: u64,
-    /// Response times.
     pub responses: Responses,
     pub power: Power,
-    /// Share of CPU time: executing.
+    /// Share of CPU time spent executing.
     pub working: f64,
     /// Share of CPU time: coming out of a sleep.
     pub waking: f64,
-    /// Share of CPU time: spinning.
+    /// Share of CPU time spent spinning.
     pub polling: f64,
     /// Mean number of CPUs that were not asleep.
     pub awake: f64,
@@ -249,7 +233,7 @@ pub struct Outcome {
     pub package_asleep: f64,
     /// Sleeps begun per second, all CPUs.
     pub transitions_per_s: f64,
-    /// Idle states, shallow to deep.
+    /// Idle states, from shallow to deep.
     pub states: Vec<StateShare>,
     /// Share of working time in each gear, with its kHz.
     pub gears: Vec<(u64, f64)>,
@@ -259,11 +243,9 @@ pub struct Outcome {
     /// Share of the device's answers that came within the time for which they were foreseen; `None`
     /// without a predictor.
     pub foreseen: Option<f64>,
-    /// Idle periods.
     pub idle_lengths: Lengths,
-    /// Periods between them.
+    /// Lengths of the periods between idle periods.
     pub active_lengths: Lengths,
-    /// Over time.
     pub points: Vec<Point>,
 }
 

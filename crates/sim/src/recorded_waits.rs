@@ -19,9 +19,9 @@ pub struct StoodStill {
     /// From the first step to the last, seconds.
     pub length_s: f64,
     pub freezes: u64,
-    /// By group: seconds.
+    /// Seconds spent frozen, by number of group.
     pub frozen_s: BTreeMap<u32, f64>,
-    /// Of the time, by group.
+    /// Share of the time spent frozen, by group.
     pub frozen_share: BTreeMap<u32, f64>,
 }
 

@@ -11,10 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// One run to be done.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Who runs, and in what.
     pub contestant: Contestant,
     pub seed: u64,
 }

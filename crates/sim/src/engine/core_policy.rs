@@ -22,7 +22,6 @@ pub(super) struct CoreControl {
 }
 
 pub(super) enum Kind {
-    /// All cores, always.
     All,
     Counted(Box<Counted>),
     Napping(Box<system_sleep::Nap>),
@@ -89,7 +88,6 @@ impl Engine {
         }
     }
 
-    /// A request came.
     pub(super) fn counting_sees_arrival(&mut self, arrived_ns: u64) {
         let now = Instant::from_nanos(self.now);
         let in_system = self.metrics.in_system() as u32;
@@ -106,7 +104,6 @@ impl Engine {
         }
     }
 
-    /// A request left.
     #[inline]
     pub(super) fn counting_sees_completion(&mut self, task: &Task, response_ns: u64) {
         let now = Instant::from_nanos(self.now);
@@ -130,7 +127,6 @@ impl Engine {
         }
     }
 
-    /// The policy's time has come.
     pub(super) fn count_cores(&mut self) {
         if self.now < self.core_policy.timer_ns {
             return;

@@ -94,7 +94,6 @@ impl Engine {
         }
     }
 
-    /// A clock changes now.
     pub(super) fn clock_changes(&mut self, domain: usize) {
         let Some(stall_ns) = self.hardware.take_effect(domain, self.now) else { return };
         for place in 0..self.hardware.cpus_of_domain(domain).len() {
@@ -142,7 +141,6 @@ impl Engine {
         self.obey_frequency_policy(gear.map(|gear| (core, gear)));
     }
 
-    /// The core begins a task.
     #[inline]
     pub(super) fn clock_started(&mut self, core: usize) {
         match self.dvfs.watch {
@@ -191,7 +189,6 @@ impl Engine {
         }
     }
 
-    /// The policy's time has come.
     pub(super) fn clock_timer(&mut self) {
         if self.now < self.dvfs.timer_ns {
             return;

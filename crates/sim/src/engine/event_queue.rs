@@ -22,7 +22,6 @@ const CORE_BITS: u32 = 10;
 /// no check.
 const NODES: usize = 2 << CORE_BITS;
 
-/// The events ahead.
 #[derive(Clone, Debug)]
 pub struct EventQueue<R> {
     /// The tournament: below node n are 4 n to 4 n + 3, at the top is node 1. The slots are the
@@ -116,7 +115,7 @@ impl<R> EventQueue<R> {
         (least >> CORE_BITS, (least & ((1 << CORE_BITS) - 1)) as usize)
     }
 
-    /// Something rare happens at `at`.
+    /// Adds a rare event, which happens at `at`.
     pub fn add(&mut self, at: u64, what: R) {
         self.sequence += 1;
         self.rare_at = self.rare_at.min(at);

@@ -92,7 +92,6 @@ impl Engine {
         }
     }
 
-    /// The device answers.
     pub(super) fn device_done(&mut self, request: u32) {
         let Some(device) = &self.setup.device else { return };
         let (wait, on, cost_ns) = (device.wait, device.on.clone(), device.interrupt.as_nanos());

@@ -28,12 +28,10 @@ pub struct CpuSet([u64; MAX_CPUS / 64]);
 pub const MAX_CPUS: usize = 256;
 
 impl CpuSet {
-    /// Adds a CPU.
     #[inline]
     pub fn insert(&mut self, cpu: usize) {
         self.0[cpu / 64] |= 1 << (cpu % 64);
     }
-    /// Takes a CPU out.
     #[inline]
     pub fn remove(&mut self, cpu: usize) {
         self.0[cpu / 64] &= !(1 << (cpu % 64));
@@ -42,14 +40,14 @@ impl CpuSet {
     pub fn contains(&self, cpu: usize) -> bool {
         self.0[cpu / 64] >> (cpu % 64) & 1 == 1
     }
-    /// The CPUs in both.
+    /// The CPUs that are in both sets.
     #[inline]
     pub fn both(&self, other: &Self) -> Self {
         let mut words = self.0;
         words.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= other);
         Self(words)
     }
-    /// The lowest number in it.
+    /// The lowest CPU number in the set.
     #[inline]
     pub fn first(&self) -> Option<usize> {
         let word = self.0.iter().position(|&word| word != 0)?;
@@ -63,7 +61,7 @@ impl CpuSet {
     pub fn nth(&self, place: usize) -> Option<usize> {
         self.iter().nth(place)
     }
-    /// In order of number.
+    /// The numbers of the CPUs, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(index, &word)| {
             let mut rest = word;
@@ -83,7 +81,6 @@ struct Change {
     asked_at: u64,
 }
 
-/// The machine's state.
 #[derive(Clone, Debug)]
 pub struct Hardware {
     pub modes: Modes,
@@ -96,7 +93,7 @@ pub struct Hardware {
     shared_thread_speed: f64,
     /// The gear in effect, by CPU.
     gear: Vec<u8>,
-    /// What policies want, by CPU.
+    /// The gear that policies want, by CPU.
     wish: Vec<u8>,
     /// A change under way, by clock domain.
     change: Vec<Option<Change>>,
@@ -127,7 +124,7 @@ pub struct Hardware {
 #[derive(Clone, Debug)]
 struct Socket {
     cores: u16,
-    /// Cores that keep it awake.
+    /// Number of cores that keep it awake.
     awake: u16,
     asleep_since: u64,
     asleep_ns: u64,
@@ -207,7 +204,7 @@ impl Hardware {
         }
     }
 
-    /// Logical CPUs.
+    /// Number of logical CPUs of the machine.
     #[inline]
     pub fn cpus(&self) -> usize {
         self.cpus
@@ -219,13 +216,12 @@ impl Hardware {
         self.siblings.as_ref().map(|siblings| siblings[cpu])
     }
 
-    /// The gear in effect.
+    /// Index of the gear in effect.
     #[inline]
     pub fn gear(&self, cpu: usize) -> u8 {
         self.gear[cpu]
     }
 
-    /// The CPU's socket.
     pub fn socket(&self, cpu: usize) -> usize {
         self.socket_of_core[cpu % self.socket_of_core.len()]
     }
@@ -342,7 +338,6 @@ impl Hardware {
         self.set_mode(cpu, self.modes.polling(self.gear[cpu]), now);
     }
 
-    /// The CPU goes to sleep.
     #[inline]
     pub fn sleep(&mut self, cpu: usize, state: u8, now: u64) {
         self.transitions += 1;
@@ -429,7 +424,7 @@ impl Hardware {
         &self.cpus_of_domain[domain]
     }
 
-    /// Sleeps begun.
+    /// Number of sleeps begun so far.
     pub fn transitions(&self) -> u64 {
         self.transitions
     }

@@ -17,7 +17,6 @@ use policy::kind::idle::{IdleEntry, IdleTable, Sleep, WakeCause, Woken};
 use std::collections::VecDeque;
 use workload::Job;
 
-/// Each CPU's idle policy.
 pub(super) struct Sleepers {
     pub table: IdleTable,
     /// Some policies settle the states themselves: of active and of parked CPUs.
@@ -95,9 +94,8 @@ impl Sleepers {
 pub(super) struct Ahead {
     on: bool,
     waiting: VecDeque<(Job, u16)>,
-    /// Requests ahead by core.
     per_core: Vec<VecDeque<u64>>,
-    /// How many cores have none.
+    /// Number of cores that have none.
     unknown: usize,
     /// The core of the request that comes next, and of the one that has just come.
     next: u16,
@@ -186,7 +184,6 @@ impl Engine {
         self.ahead.per_core.get(cpu).and_then(VecDeque::front).copied().unwrap_or(NEVER)
     }
 
-    /// Nothing to do.
     #[inline]
     pub(super) fn go_idle(&mut self, cpu: usize) {
         let now = self.now;
@@ -292,7 +289,6 @@ impl Engine {
         self.signal(cpu, WakeCause::Interrupt);
     }
 
-    /// Wakes an idle CPU.
     #[inline]
     pub(super) fn signal(&mut self, cpu: usize, by: WakeCause) {
         let now = self.now;

@@ -22,7 +22,6 @@ impl IdleSets {
         self.some |= 1 << place;
     }
 
-    /// It is so no longer.
     #[inline]
     pub fn remove(&mut self, place: usize, cpu: usize) {
         self.sets[place].remove(cpu);

@@ -14,21 +14,19 @@ use super::{Doing, Engine, Later};
 pub(super) struct Interrupt {
     /// CPU time at the nominal clock.
     pub cost_ns: u64,
-    /// What follows.
     pub then: Then,
 }
 
-/// What an interrupt brings about.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
-    /// Nothing that is waited for.
     Nothing,
-    /// A request reaches its queue.
     Dispatch(Task),
     /// A request of several pieces goes on.
     Resume(u32),
     /// A client on this very machine sends its next request.
-    Send { client: u32 },
+    Send {
+        client: u32,
+    },
 }
 
 impl Engine {

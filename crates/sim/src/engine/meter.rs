@@ -37,7 +37,6 @@ impl Modes {
         Self { gears: gears.len() as u8, watts }
     }
 
-    /// Executing requests or interrupts.
     #[inline]
     pub fn working(&self, gear: u8) -> Mode {
         Mode(gear)
@@ -55,7 +54,6 @@ impl Modes {
         Mode(2 * self.gears + gear)
     }
 
-    /// In an idle state.
     #[inline]
     pub fn asleep(&self, state: u8) -> Mode {
         Mode(3 * self.gears + state)
@@ -90,19 +88,16 @@ struct Present {
 /// Sums over all cores of a meter, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Residency {
-    /// Executing, by gear.
+    /// Time spent executing, indexed by gear.
     pub working_ns: Vec<u64>,
-    /// Waking up.
     pub waking_ns: u64,
-    /// Spinning.
     pub polling_ns: u64,
-    /// By idle state.
+    /// Time spent asleep, indexed by idle state.
     pub asleep_ns: Vec<u64>,
     pub joules: f64,
 }
 
 impl Residency {
-    /// All of it together.
     pub fn total_ns(&self) -> u64 {
         self.working_ns.iter().chain(&self.asleep_ns).sum::<u64>() + self.waking_ns + self.polling_ns
     }
@@ -125,7 +120,6 @@ impl Meter {
         self.residency_ns[core * self.modes + usize::from(old.mode.0)] += now - old.since;
     }
 
-    /// The core's mode.
     #[inline]
     pub fn mode(&self, core: usize) -> Mode {
         self.cores[core].mode

@@ -1,4 +1,4 @@
-//! What a run has seen.
+//! Everything that a run counts and measures.
 
 use crate::statistics::Collector;
 use hdrhistogram::{Counter, Histogram};
@@ -37,10 +37,9 @@ impl IdleLengths {
     }
 }
 
-/// Sleeps in one state.
+/// Counts of the sleeps in one idle state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SleepCounts {
-    /// All of them.
     pub sleeps: u64,
     /// Shorter than the state's target residency.
     pub premature: u64,
@@ -98,25 +97,24 @@ impl Coarse {
 /// One stretch of the run, for plots and for the interval of the power.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// Its end.
+    /// End of the stretch, in nanoseconds.
     pub until_ns: u64,
     pub length_ns: u64,
     pub core_joules: f64,
-    /// Socket-time asleep.
+    /// Time asleep, summed over the sockets.
     pub package_asleep_ns: u64,
-    /// Requests that left in it.
+    /// Number of requests that left in it.
     pub left: u64,
-    /// Sum of their response times.
+    /// Sum of the response times of those requests.
     pub response_ns: u64,
-    /// Distribution of them.
     pub responses: Coarse,
     /// CPUs that new work may go to, times length.
     pub active_ns: u64,
-    /// CPU time awake.
+    /// Time awake, summed over the CPUs.
     pub awake_ns: u64,
-    /// CPU time working, by gear.
+    /// Time at work, by gear, summed over the CPUs.
     pub working_ns: Vec<u64>,
-    /// CPU time by idle state.
+    /// Time asleep, by idle state, summed over the CPUs.
     pub asleep_ns: Vec<u64>,
 }
 
@@ -136,7 +134,6 @@ impl Sample {
     }
 }
 
-/// Requests of one class.
 #[derive(Clone, Copy, Debug)]
 struct ClassBook {
     deadline_ns: u64,
@@ -144,17 +141,14 @@ struct ClassBook {
     missed: u64,
 }
 
-/// Everything that was counted.
 pub struct Metrics {
-    /// Response times.
     pub responses: Collector,
-    /// Idle periods of all CPUs.
+    /// Lengths of the idle periods of all CPUs.
     pub idle: IdleLengths,
-    /// Periods between two of them.
+    /// Lengths of the periods between two idle periods.
     pub active: IdleLengths,
-    /// By idle state.
+    /// Indexed by the number of the idle state.
     pub sleeps: Vec<SleepCounts>,
-    /// The time series.
     pub samples: Vec<Sample>,
     /// Requests that came, and that left.
     entered: u64,
@@ -162,7 +156,6 @@ pub struct Metrics {
     /// Integral over time of the number in the system, in ns.
     area_ns: u128,
     area_since: u64,
-    /// Sum of all response times.
     response_sum_ns: u128,
     classes: Vec<ClassBook>,
     most_in_system: u64,
@@ -278,17 +271,17 @@ impl Metrics {
         true
     }
 
-    /// Requests that came.
+    /// Number of requests that came so far.
     #[inline]
     pub fn entered(&self) -> u64 {
         self.entered
     }
-    /// Requests that were answered.
+    /// Number of requests that were answered.
     #[inline]
     pub fn left(&self) -> u64 {
         self.left
     }
-    /// Requests that are here.
+    /// Number of requests in the system now.
     #[inline]
     pub fn in_system(&self) -> u64 {
         self.entered - self.left
@@ -305,7 +298,7 @@ impl Metrics {
     pub fn worked_ns(&self) -> u64 {
         self.worked_ns
     }
-    /// Work done on anything else.
+    /// CPU time spent on anything but requests.
     pub fn interrupted_ns(&self) -> u64 {
         self.interrupted_ns
     }

@@ -64,21 +64,16 @@ use std::collections::VecDeque;
 use task::{InPieces, Task};
 use workload::{Jobs, Random};
 
-/// The state of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Doing {
-    /// A request's task.
     Working,
     /// It has ended one and looks for the next.
     Between,
     /// An interrupt, or work of another service.
     Interrupted,
-    /// Coming out of a sleep.
     Waking,
-    /// In an idle state.
     #[default]
     Asleep,
-    /// Spinning.
     Polling,
     /// The whole machine is stopped.
     Napping,
@@ -112,32 +107,37 @@ struct Core {
     limit_ns: u64,
 }
 
-/// What happens seldom.
 #[derive(Clone, Debug)]
 enum Later {
-    /// A clock changes.
-    Clock { domain: usize },
-    /// An interrupt's consequence.
+    Clock {
+        domain: usize,
+    },
     Then(Then),
-    /// A noise source strikes.
-    Noise { source: usize },
+    Noise {
+        source: usize,
+    },
     /// A device answers a request of several pieces.
-    Device { request: u32 },
+    Device {
+        request: u32,
+    },
     /// A client of a closed loop sends its next request.
-    Client { client: u32 },
+    Client {
+        client: u32,
+    },
     /// The policy that holds back other people's work wants to be called.
     Quiescing,
     /// The planner of early wake-ups wants to be called.
     PreWake,
     /// The frequency policy asked to look at the CPU again.
-    Review { cpu: usize },
+    Review {
+        cpu: usize,
+    },
     /// The policy that counts cores wants to be called.
     CoreControl,
     /// The frequency policy wants to be called.
     Dvfs,
     /// The policy that places connections wants to be called.
     Placement(placement::Post),
-    /// The stage's time has come.
     Staging,
     /// The delaying policy's model is to be rebuilt.
     WakeDelay,
@@ -167,7 +167,7 @@ pub struct Engine {
     /// The request that comes next, at `next_at`.
     next: Task,
     next_at: u64,
-    /// Requests taken from the load.
+    /// Number of requests taken from the load.
     fetched: u64,
     ahead: idle::Ahead,
     chance: Random,

@@ -27,9 +27,7 @@ const MESSAGE_NS: u64 = 10_000;
 /// What arrives later.
 #[derive(Clone, Debug)]
 pub(super) enum Post {
-    /// The report period is over.
     Report,
-    /// An order reaches its worker.
     Letter {
         worker: usize,
         order: Order,
@@ -53,7 +51,6 @@ pub(super) enum Post {
     },
 }
 
-/// The state of a store.
 pub(super) struct Placement {
     params: Params,
     scheduling: Scheduling,

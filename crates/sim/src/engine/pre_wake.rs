@@ -16,7 +16,7 @@ use policy::wake_plan::{self, CpuCosts, Planner, Predictor, Principal, RequestId
 pub(super) struct PreWake {
     planner: Planner,
     predictor: Predictor,
-    /// By the request's place.
+    /// Indexed by the place of the request.
     calls: Vec<Option<Call>>,
     timer_ns: u64,
 }
@@ -80,7 +80,6 @@ impl Engine {
         self.obey_planner();
     }
 
-    /// The planner's time has come.
     pub(super) fn anticipate(&mut self) {
         let now = Instant::from_nanos(self.now);
         let Some(pre_wake) = &mut self.pre_wake else { return };

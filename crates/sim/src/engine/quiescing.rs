@@ -65,7 +65,6 @@ impl Engine {
         self.obey_quiescence();
     }
 
-    /// The policy's time has come.
     pub(super) fn quiesce_timer(&mut self) {
         let now = Instant::from_nanos(self.now);
         let Some(quiescing) = &mut self.quiescing else { return };

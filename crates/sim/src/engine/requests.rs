@@ -86,7 +86,6 @@ impl Engine {
         }
     }
 
-    /// The request finds its queue.
     #[inline(always)]
     pub(super) fn dispatch(&mut self, task: Task) {
         if self.setup.device.is_some() {
@@ -166,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// An idle active core.
+    /// An idle active core, if there is one.
     #[inline]
     pub(super) fn pick_idle(&mut self) -> Option<usize> {
         match self.setup.pick {
@@ -190,7 +189,6 @@ impl Engine {
         }
     }
 
-    /// Work for one core.
     #[inline]
     pub(super) fn enqueue(&mut self, core: usize, task: Task) {
         self.cores[core].queue.push_back(task);
@@ -221,7 +219,6 @@ impl Engine {
         }
     }
 
-    /// The core begins a task.
     #[inline(always)]
     fn start(&mut self, core: usize, task: Task) {
         let now = self.now;
@@ -283,7 +280,6 @@ impl Engine {
         self.events.set(core, ends);
     }
 
-    /// The core's task is done.
     #[inline]
     pub(super) fn complete(&mut self, core: usize) {
         let task = self.cores[core].task;
@@ -307,7 +303,6 @@ impl Engine {
         }
     }
 
-    /// The request is answered.
     #[inline(always)]
     pub(super) fn leave(&mut self, core: usize, task: &Task) {
         let response = self.now - task.arrived_ns;
@@ -352,7 +347,6 @@ impl Engine {
         self.events.add(at, Later::Client { client });
     }
 
-    /// A client's pause is over.
     pub(super) fn client_timer(&mut self, client: u32) {
         let Some(closed) = &self.setup.closed else { return };
         if !closed.timer {

@@ -16,7 +16,6 @@ use crate::statistics::Collector;
 use std::collections::VecDeque;
 use workload::{JobClass, Jobs, Random};
 
-/// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// All requests came and left, or the time was over.
@@ -102,7 +101,6 @@ impl Engine {
         Self { leaf: Some(Box::new(leaf)), is_watched: true, ..self }
     }
 
-    /// Runs to the end.
     pub fn run(mut self) -> Ended {
         self.begin();
         let mut end = self.go_on();
@@ -300,7 +298,6 @@ impl Engine {
     }
 }
 
-/// A run that is over.
 pub struct Ended {
     pub(crate) engine: Engine,
     pub end: End,
@@ -309,11 +306,9 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What was seen.
     pub fn metrics(&self) -> &Metrics {
         &self.engine.metrics
     }
-    /// How long it was.
     pub fn length_ns(&self) -> u64 {
         self.engine.now
     }
@@ -340,7 +335,6 @@ impl Ended {
         let all_ns = self.engine.now * self.engine.hardware.sockets() as u64;
         self.engine.hardware.package_asleep_ns(self.engine.now) as f64 / all_ns.max(1) as f64
     }
-    /// Requests by class.
     pub fn class_counts(&self) -> Vec<ClassCount> {
         let metrics = &self.engine.metrics;
         let classes = self.engine.jobs.classes().iter().zip(metrics.by_class());
@@ -368,11 +362,10 @@ impl Ended {
     pub fn rest_joules(&self) -> f64 {
         self.engine.setup.platform.rest.as_watts() * self.engine.now as f64 * 1e-9
     }
-    /// Sleeps begun by all CPUs.
+    /// Number of sleeps begun by all CPUs.
     pub fn transitions(&self) -> u64 {
         self.engine.hardware.transitions()
     }
-    /// What it was made of.
     pub fn setup(&self) -> &Setup {
         &self.engine.setup
     }

@@ -34,7 +34,6 @@ pub enum Pick {
     Shallowest,
     /// The lowest number: packs.
     Lowest,
-    /// Any.
     Random,
 }
 
@@ -68,21 +67,19 @@ pub struct Noise {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NoiseOn {
-    /// Every CPU has its own.
     #[default]
     Each,
     /// The machine has one source; each piece goes to any active CPU.
     Any,
 }
 
-/// Interrupts of the network card.
 #[derive(Clone, Debug)]
 pub struct Nic {
     /// CPU time before a request reaches its queue.
     pub receive: Duration,
     /// CPU time after a reply was sent; no request waits for it.
     pub transmit: Duration,
-    /// Where both land.
+    /// The CPUs that both interrupts land on.
     pub on: Target,
 }
 
@@ -100,13 +97,13 @@ pub enum Wait {
 /// A device that each request calls once: an SSD, an accelerator.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// How long it takes.
+    /// Time that each call of it takes.
     pub latency: Sampler,
     /// The share of a request's work that comes before the call.
     pub before: f64,
-    /// CPU time of its interrupt.
+    /// CPU time that its interrupt takes.
     pub interrupt: Duration,
-    /// Where its interrupt lands.
+    /// The CPUs that its interrupt lands on.
     pub on: Target,
     /// How requests wait for it.
     pub wait: Wait,
@@ -123,10 +120,8 @@ pub struct Closed {
     pub timer: bool,
 }
 
-/// One run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The machine.
     pub platform: Platform,
     /// The scheduler's tick; `None` if there is none.
     pub tick: Option<Duration>,
@@ -134,15 +129,13 @@ pub struct Setup {
     pub timer: Duration,
     /// CPU time of a tick or timer that comes to an idle CPU.
     pub tick_cost: Duration,
-    /// Queueing.
     pub dispatch: Dispatch,
-    /// Which idle core.
+    /// The rule that picks an idle core.
     pub pick: Pick,
     /// CPUs that serve, from number 0; the others only take interrupts.
     pub workers: usize,
     /// Other work.
     pub noise: Vec<Noise>,
-    /// Network interrupts.
     pub nic: Option<Nic>,
     pub device: Option<Device>,
     /// Time on the way from one worker to another, for a connection that moves.
@@ -155,17 +148,15 @@ pub struct Setup {
     pub closed: Option<Closed>,
     /// Added to every response time: what lies outside this machine.
     pub outside: Duration,
-    /// What decides.
     pub policies: Policies,
-    /// The latency goal.
     pub goal: Option<crate::Goal>,
     /// Requests that are simulated at most.
     pub requests: u64,
-    /// Simulated time at most.
+    /// Upper bound on the simulated time.
     pub length: Option<Duration>,
     /// Whether the run is a stretch of something that goes on, or a story.
     pub horizon: Horizon,
-    /// Stop when this holds.
+    /// The run stops when this holds.
     pub precision: Option<Precision>,
     /// Samples of a time series; zero for none.
     pub samples: u32,

@@ -50,7 +50,6 @@ impl Engine {
         }
     }
 
-    /// The stage's time has come.
     pub(super) fn stage_timer(&mut self) {
         let now = Instant::from_nanos(self.now);
         let Some(stage) = &mut self.staging else { return };

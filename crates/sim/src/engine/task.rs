@@ -1,4 +1,4 @@
-//! What cores work on.
+//! The tasks that cores work on.
 
 use workload::Job;
 
@@ -7,17 +7,15 @@ use workload::Job;
 pub struct Task {
     /// When the request that it belongs to was due, in nanoseconds.
     pub arrived_ns: u64,
-    /// Computing, at the nominal clock.
+    /// Time of computing, at the nominal clock.
     pub compute_ns: u64,
     /// Waiting for memory, whatever the clock.
     pub memory_ns: u64,
     /// Place of its request among those of several pieces; [`WHOLE`] if this piece is all of it.
     pub request: u32,
-    /// Which connection it came on.
     pub connection: u32,
     /// The core that it was meant for when it arrived, where that is settled then.
     pub core: u16,
-    /// Which class of requests.
     pub class: u8,
     /// What the root of a fleet knows its request by.
     pub ticket: u32,
@@ -46,7 +44,7 @@ pub const WHOLE: u32 = u32::MAX;
 /// A request of several pieces: shards that run side by side, or phases with a device between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pieces {
-    /// Pieces still to be done.
+    /// Number of pieces still to be done.
     pub left: u16,
     /// The core that its thread lives on, where it has one.
     pub core: u16,
@@ -55,7 +53,7 @@ pub struct Pieces {
     pub connection: u32,
     /// What the root of a fleet knows it by.
     pub ticket: u32,
-    /// When the request was due.
+    /// The time when the request was due.
     pub arrived_ns: u64,
     /// What is left to do after the device answers.
     pub compute_ns: u64,
@@ -72,7 +70,7 @@ pub struct InPieces {
 }
 
 impl InPieces {
-    /// Keeps a request; its place.
+    /// Keeps a request and returns its place.
     pub fn insert(&mut self, pieces: Pieces) -> u32 {
         match self.free.pop() {
             Some(place) => {
@@ -86,7 +84,6 @@ impl InPieces {
         }
     }
 
-    /// The request at a place.
     pub fn get_mut(&mut self, place: u32) -> &mut Pieces {
         &mut self.requests[place as usize]
     }

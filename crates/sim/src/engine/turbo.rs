@@ -13,7 +13,7 @@ use machine::Platform;
 struct Clock {
     /// It holds while so many cores of the socket are awake at most.
     awake_max: u16,
-    /// Nominal frequency over this one.
+    /// The nominal frequency divided by this one.
     slowness: f64,
     /// Power beyond that of the fastest gear.
     surplus_watts: f64,
@@ -35,7 +35,6 @@ pub(super) struct Turbo {
 const NONE: u8 = u8::MAX;
 
 impl Turbo {
-    /// No core works yet.
     pub fn new(platform: &Platform) -> Self {
         let nominal = platform.frequencies.nominal().0 as f64;
         let gear_watts = platform.frequencies.gears.last().map_or(0.0, |gear| gear.power.as_watts());

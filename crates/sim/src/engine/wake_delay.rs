@@ -61,7 +61,6 @@ impl Engine {
         }
     }
 
-    /// A core is up.
     pub(super) fn delay_awake(&mut self, core: usize) {
         // What came while it woke may have changed the plan.
         self.delay_waking(core);
@@ -100,7 +99,6 @@ impl Engine {
         }
     }
 
-    /// The policy wants to learn.
     pub(super) fn delay_timer(&mut self) {
         let now = Instant::from_nanos(self.now);
         self.wake_delay.timer_ns = NEVER;

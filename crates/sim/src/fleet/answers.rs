@@ -39,7 +39,6 @@ impl Answers {
         Some((step as u32) << REQUEST_BITS | request as u32)
     }
 
-    /// A leaf has answered.
     #[inline]
     pub fn answered(&self, ticket: u32, response_ns: u64) {
         let (step, request) = (ticket >> REQUEST_BITS, ticket & ((1 << REQUEST_BITS) - 1));

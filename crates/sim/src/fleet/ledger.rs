@@ -9,7 +9,7 @@ use crate::scenario::ScenarioError;
 use crate::statistics::{Doubt, Horizon};
 use std::collections::BTreeMap;
 
-/// What one server took.
+/// The figures of one server's run.
 #[derive(Debug)]
 pub(super) struct Served {
     group: usize,
@@ -59,13 +59,13 @@ pub(super) struct Sums {
     pub servers: u32,
     /// Of them, those to which more came than they can do.
     pub unstable: u32,
-    /// Requests that they answered.
+    /// Number of requests that they answered.
     pub requests: u64,
     /// Power of cores, uncore and the rest.
     pub watts: [f64; 3],
     /// Sum of the shares of CPU time that were work.
     pub working: f64,
-    /// CPUs awake.
+    /// Number of CPUs that are awake.
     pub awake: f64,
     /// Power of cores and uncore at each point.
     pub cpu_watts: Vec<f64>,
@@ -100,7 +100,6 @@ impl Ledger {
         Self { next: 0, early: BTreeMap::new(), groups: vec![Sums::default(); groups], failed: None }
     }
 
-    /// A server is done.
     pub fn add(&mut self, server: u32, served: Result<Served, ScenarioError>) {
         self.early.insert(server, served);
         while let Some(served) = self.early.remove(&self.next) {

@@ -275,7 +275,7 @@ impl Fleet {
         self.turns[server as usize % self.turns.len()]
     }
 
-    /// Points of the time series.
+    /// Number of points of the time series.
     fn points(&self) -> u32 {
         self.setups[0].samples.clamp(1, POINTS_MAX)
     }

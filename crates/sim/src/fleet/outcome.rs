@@ -1,4 +1,4 @@
-//! What a fleet has shown.
+//! The figures of a fleet's run.
 
 use super::answers::steps;
 use super::ledger::Sums;
@@ -21,21 +21,20 @@ pub struct FleetOutcome {
     pub servers: u32,
     /// How many of them each request asked.
     pub fanout: u32,
-    /// Requests that the root answered.
+    /// Number of requests that the root answered.
     pub requests: u64,
     /// From the beginning until the last request came, or the time was over.
     pub length_s: f64,
-    /// The root's requests per second.
+    /// Number of requests per second at the root.
     pub rate: f64,
     /// Response times by number of leaves waited for: first those of one leaf, last the root's.
     pub waited: Vec<Waited>,
-    /// The root's requests by class.
+    /// Requests that the root answered, by class.
     pub classes: Vec<ClassCount>,
     /// All servers together; energy per request is by request of the root.
     pub power: Power,
     /// Servers by their policies, in the order of the first of each.
     pub groups: Vec<Group>,
-    /// Over time.
     pub points: Vec<Point>,
 }
 
@@ -43,14 +42,12 @@ pub struct FleetOutcome {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
     pub leaves: u32,
-    /// What it takes.
     pub responses: Responses,
 }
 
 /// The servers with the same policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Their policies.
     pub policies: String,
     pub servers: u32,
     /// Of them, those to which more came than they can do.
@@ -61,7 +58,7 @@ pub struct Group {
     pub responses: Responses,
     /// All of them together; energy per request is by request of a leaf.
     pub power: Power,
-    /// Share of CPU time: executing.
+    /// Share of CPU time spent executing.
     pub working: f64,
     /// Mean number of CPUs of one server that were not asleep.
     pub awake: f64,
@@ -70,27 +67,25 @@ pub struct Group {
 /// A stretch of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Its end, in seconds.
+    /// End of the stretch, in seconds.
     pub until_s: f64,
-    /// The root's requests per second.
+    /// Number of requests per second at the root.
     pub rate: f64,
     /// Mean response time of the root.
     pub mean_ns: Option<f64>,
-    /// Its 99th percentile, coarsely.
+    /// The root's 99th percentile, from a coarse histogram.
     pub p99_ns: Option<f64>,
     /// Watts of cores and uncore of all servers.
     pub cpu_watts: f64,
-    /// The same by group.
+    /// Power of cores and uncore, by group.
     pub group_cpu_watts: Vec<f64>,
 }
 
 impl FleetOutcome {
-    /// The root's response times.
     pub fn root(&self) -> Option<&Responses> {
         self.waited.last().map(|waited| &waited.responses)
     }
 
-    /// One leaf's response times.
     pub fn leaf(&self) -> Option<&Responses> {
         self.waited.first().map(|waited| &waited.responses)
     }

@@ -15,7 +15,7 @@ pub(super) struct Story {
     pub waited: Vec<Collector>,
     /// Response times of one leaf, by group of the leaf.
     pub groups: Vec<Collector>,
-    /// The root's requests by class.
+    /// Requests that the root answered, by class.
     pub classes: Vec<ClassCount>,
     /// The root's response times over time.
     pub stretches: Vec<Stretch>,

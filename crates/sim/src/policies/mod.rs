@@ -42,7 +42,7 @@ pub struct Chosen {
 /// All of one contestant's policies.
 #[derive(Clone, Debug)]
 pub struct Policies {
-    /// As given.
+    /// The line as it was given.
     pub line: String,
     /// One for each question that is answered.
     chosen: Vec<Chosen>,
@@ -52,9 +52,7 @@ pub struct Policies {
 /// Why a line of policies cannot be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyError {
-    /// The key at fault.
     pub key: String,
-    /// The error.
     pub problem: String,
     pub fix: String,
 }
@@ -224,7 +222,6 @@ impl Policies {
         })
     }
 
-    /// One for each CPU.
     pub fn idle(&self, setup: &Setup, table: &IdleTable, cpus: usize) -> Vec<Box<dyn IdlePolicy>> {
         let made = self.made(setup, |make, making| match make {
             Make::Idle(make) => Some((0..cpus).map(|_| make(making, table)).collect()),

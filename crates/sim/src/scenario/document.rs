@@ -67,7 +67,6 @@ fn collect_keys(table: &Table, prefix: &str, keys: &mut Vec<String>) {
     }
 }
 
-/// A scenario file, read.
 #[derive(Clone, Debug)]
 pub struct Document {
     path: PathBuf,
@@ -142,12 +141,11 @@ impl Document {
         &self.used
     }
 
-    /// Where it was read.
+    /// The file that it was read from.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The tree.
     pub fn table(&self) -> &Table {
         &self.table
     }
@@ -196,7 +194,7 @@ impl Document {
         Ok(changed)
     }
 
-    /// With types.
+    /// The tree as a typed scenario.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         // Through text, because a path to the key comes with the error that way.
         let text = toml::to_string(&self.placed()).map_err(|cause| ScenarioError::Malformed {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 /// An error that names file, key and fix.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// The file cannot be read.
     #[error("{}: {cause}\n\nhint: name a scenario file, such as scenarios/mmk.toml", path.display())]
     Unreadable { path: PathBuf, cause: std::io::Error },
     /// It is no TOML, or has keys or types that are not known.
@@ -15,14 +14,6 @@ pub enum ScenarioError {
         /// What the reader says: line, key, what was expected.
         cause: String,
     },
-    /// A value makes no sense.
     #[error("{}: {key}: {problem}\n\nhint: {fix}", path.display())]
-    Wrong {
-        /// Which file.
-        path: PathBuf,
-        key: String,
-        /// The error.
-        problem: String,
-        fix: String,
-    },
+    Wrong { path: PathBuf, key: String, problem: String, fix: String },
 }

@@ -27,7 +27,6 @@ use workload::{Demand, Distribution};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its subject.
     #[serde(default)]
     pub title: String,
     /// The assumptions; printed with every result.
@@ -42,13 +41,12 @@ pub struct Scenario {
     pub machine: Machine,
     #[serde(default)]
     pub server: Server,
-    /// The load.
     #[serde(default)]
     pub workload: Demand,
-    /// Parameters of policies, by name.
+    /// Parameters of the policies, by policy name.
     #[serde(default)]
     pub params: BTreeMap<String, toml::Table>,
-    /// How long, how exactly.
+    /// The run's length and its precision.
     #[serde(default)]
     pub run: Run,
     /// Dotted keys and the values that each takes: the grid of all of them.
@@ -57,7 +55,6 @@ pub struct Scenario {
     /// Contestants that differ in more than their policies.
     #[serde(default)]
     pub variant: Vec<Variant>,
-    /// Many servers behind one root.
     #[serde(default)]
     pub fleet: Option<Fleet>,
     /// What a paper's figure shows of it.
@@ -69,12 +66,12 @@ pub struct Scenario {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Machine {
-    /// The preset's name.
+    /// The name of the machine's preset.
     pub preset: String,
     pub sockets: Option<u16>,
-    /// Cores per socket.
+    /// Number of cores in a socket.
     pub cores: Option<u16>,
-    /// Threads per core.
+    /// Number of threads in a core.
     pub threads: Option<u16>,
     /// Whether few awake cores run faster than nominal.
     pub turbo: Turbo,
@@ -97,7 +94,7 @@ pub struct Machine {
     pub cstate: BTreeMap<String, CstateTable>,
     /// Watts of a socket's uncore while the whole package sleeps.
     pub package_watts: Option<f64>,
-    /// Gears instead of the preset's.
+    /// Gears that replace those of the preset.
     pub frequencies: Option<FrequencyTable>,
 }
 
@@ -105,9 +102,8 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Turbo {
-    /// The preset's bins, or none.
+    /// The preset's bins if true, else none.
     Preset(bool),
-    /// These.
     Bins(Vec<TurboTable>),
 }
 
@@ -117,13 +113,11 @@ impl Default for Turbo {
     }
 }
 
-/// One bin.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurboTable {
     /// Up to so many cores awake.
     pub cores: u16,
-    /// The clock.
     pub khz: u64,
     /// Watts of a core at it.
     pub watts: f64,
@@ -133,9 +127,9 @@ pub struct TurboTable {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CstateTable {
-    /// Advertised.
+    /// The exit latency that is advertised.
     pub exit_latency: Option<Time>,
-    /// The duration of waking.
+    /// The time that waking really takes.
     pub true_exit_latency: Option<Time>,
     /// The shortest sleep that pays.
     pub target_residency: Option<Time>,
@@ -158,7 +152,7 @@ pub struct Tick(#[serde(with = "machine::duration_text::optional")] pub Option<D
 pub struct Server {
     /// Which queue a request goes to.
     pub dispatch: Dispatch,
-    /// Which idle core takes it.
+    /// The rule that picks an idle core.
     pub pick: Pick,
     /// CPUs that serve; all if absent.
     pub workers: Option<u16>,
@@ -170,11 +164,10 @@ pub struct Server {
     pub learned_limit: Option<Rate>,
     /// By how much the shards of one request differ.
     pub shard_cv: f64,
-    /// Other people's work.
+    /// Work of other programs on the machine.
     pub noise: Vec<NoiseTable>,
     /// Added to every response time: client, wire, whatever lies outside the server.
     pub outside: Option<Time>,
-    /// Network interrupts.
     pub nic: Option<NicTable>,
     /// A device that every request calls.
     pub device: Option<DeviceTable>,
@@ -186,24 +179,23 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseTable {
-    /// Mean gap.
+    /// Mean gap from one to the next.
     pub every: Time,
-    /// How much each time.
+    /// Length of the work each time.
     pub length: Distribution,
     #[serde(default)]
     pub on: NoiseOn,
-    /// Quiescence may hold it back.
+    /// True if quiescence may hold it back.
     #[serde(default)]
     pub deferrable: bool,
 }
 
-/// Interrupts of the network card.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NicTable {
     /// CPU time before a request reaches its queue.
     pub receive: Time,
-    /// CPU time after a reply.
+    /// CPU time of the interrupt after a reply.
     pub transmit: Time,
     #[serde(default)]
     pub on: Target,
@@ -212,23 +204,23 @@ pub struct NicTable {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceTable {
-    /// How long it takes.
+    /// Time that each call of it takes.
     pub latency: Distribution,
     /// Share of the request's work before the call.
     #[serde(default = "half")]
     pub before: f64,
-    /// CPU time of its interrupt.
+    /// CPU time that its interrupt takes.
     pub interrupt: Time,
-    /// Where that lands.
+    /// The CPUs that its interrupt lands on.
     #[serde(default)]
     pub on: Target,
     /// How requests wait.
     #[serde(default)]
     pub wait: Wait,
-    /// Watts while it works.
+    /// Power while it works, in watts.
     #[serde(default)]
     pub watts: f64,
-    /// Watts while it does not.
+    /// Power while it does not work, in watts.
     #[serde(default)]
     pub idle_watts: f64,
 }
@@ -241,7 +233,6 @@ fn half() -> f64 {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
-    /// How many clients.
     pub count: u32,
     /// How long each waits between reply and next request.
     pub think: Distribution,
@@ -251,26 +242,25 @@ pub struct Clients {
     pub timer: bool,
 }
 
-/// How long, how exactly.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Run {
-    /// Requests at most.
+    /// Upper bound on the number of requests.
     pub requests: u64,
-    /// Simulated time at most.
+    /// Upper bound on the simulated time.
     pub length: Option<Time>,
     /// The rate as a share of what the workers can do at the nominal clock.
     pub utilisation: Option<f64>,
     /// Everything random follows from this number.
     pub seed: u64,
-    /// Go on until this holds.
+    /// The run goes on until this holds.
     pub precision: Option<Precision>,
     /// `steady` for a process that goes on as it is, `whole` for a story with beginning and end; a
     /// load that changes is a story unless this says otherwise.
     pub horizon: Option<Horizon>,
     /// Runs of a story with other seeds. At least ten for intervals; 10.
     pub replications: u32,
-    /// Points of the time series.
+    /// Number of points of the time series.
     pub samples: u32,
 }
 
@@ -289,11 +279,10 @@ impl Default for Run {
     }
 }
 
-/// A contestant.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// As plots call it.
+    /// The name that plots use for it.
     pub name: String,
     #[serde(default)]
     pub policies: String,
@@ -302,7 +291,6 @@ pub struct Variant {
     pub set: BTreeMap<String, toml::Value>,
 }
 
-/// Many servers behind one root.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fleet {
@@ -319,13 +307,13 @@ pub struct Fleet {
 #[serde(default, deny_unknown_fields)]
 pub struct Figure {
     pub paper: String,
-    /// Its figure's or table's number.
+    /// The number of its figure or table.
     pub name: String,
     /// Caption.
     pub title: String,
     /// The key on the horizontal axis, or `time`, or `variant`.
     pub x: String,
-    /// Metrics on the vertical.
+    /// Names of the metrics on the vertical axis.
     pub y: Vec<String>,
     /// The paper's figures in words and tables.
     pub paper_says: Vec<String>,

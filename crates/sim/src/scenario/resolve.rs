@@ -1,4 +1,4 @@
-//! From a scenario to runs.
+//! Turns a scenario into its runs.
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
@@ -14,7 +14,7 @@ pub struct Contestant {
     /// As tables and plots call it.
     pub name: String,
     pub policies: String,
-    /// The scenario with its changes.
+    /// The scenario with its changes applied.
     pub document: Document,
 }
 

@@ -12,12 +12,11 @@
 
 use hdrhistogram::Histogram;
 
-/// Some response times.
 #[derive(Clone, Debug)]
 pub(super) struct Batch {
-    /// Their exact sum.
+    /// Exact sum of the response times.
     pub sum_ns: u128,
-    /// Each to three digits.
+    /// Each response time to three digits.
     pub responses: Histogram<u64>,
     /// The sums over successive stretches of equal length.
     stretches_ns: [f64; STRETCHES],
@@ -33,7 +32,7 @@ impl Batch {
         self.responses.len()
     }
 
-    /// The mean; zero of nothing.
+    /// The mean; zero if there are none.
     pub(super) fn mean_ns(&self) -> f64 {
         self.sum_ns as f64 / self.count().max(1) as f64
     }
@@ -74,21 +73,20 @@ pub(super) fn stretch_correlation<'a>(batches: impl IntoIterator<Item = &'a Batc
     if square > 0.0 { neighbours / square } else { 0.0 }
 }
 
-/// A run's batches.
 #[derive(Clone, Debug)]
 pub(super) struct Batches {
     closed: Vec<Batch>,
     open: Batch,
     /// Emptied by a merger, to be filled again.
     spare: Vec<Batch>,
-    /// Requests of a closed batch.
+    /// Number of requests in a closed batch.
     size: u64,
     /// The stretch of the open one that is being filled, what the open one had before, and until
     /// the stretch is full.
     stretch: usize,
     before_ns: u128,
     left: u64,
-    /// Nothing more is taken up.
+    /// True if nothing more is taken up.
     sealed: bool,
 }
 
@@ -170,7 +168,7 @@ impl Batches {
         &self.open
     }
 
-    /// How many requests were recorded.
+    /// Number of requests that were recorded.
     pub(super) fn recorded(&self) -> u64 {
         self.closed.len() as u64 * self.size + self.open.count()
     }

@@ -84,7 +84,7 @@ impl Collector {
         self.stability.is_unstable()
     }
 
-    /// How many requests were recorded.
+    /// Number of requests that were recorded.
     pub fn recorded(&self) -> u64 {
         self.batches.recorded()
     }
@@ -167,7 +167,6 @@ pub enum Doubt {
 /// A precision that was not reached.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shortfall {
-    /// The precision asked for.
     pub precision: Precision,
     /// The half-width as a share of the estimate; `None` if the requests are too few to tell.
     pub reached: Option<f64>,

@@ -31,17 +31,16 @@ pub enum Service {
 /// A first-come-first-served queue with Poisson arrivals.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// As tables print it.
+    /// The name as the tables print it.
     pub name: &'static str,
     pub servers: u32,
     /// Utilisation of each.
     pub load: f64,
-    /// The service time.
     pub service: Service,
 }
 
 impl Cell {
-    /// Arrivals per mean service time.
+    /// Number of arrivals per mean service time.
     pub fn arrival_rate(&self) -> f64 {
         self.load * f64::from(self.servers)
     }
@@ -80,24 +79,22 @@ pub const CELLS: [Cell; 9] = [
     },
 ];
 
-/// How often intervals were right.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     pub runs: u32,
-    /// Intervals that contain the truth.
+    /// Number of intervals that contain the truth.
     pub covered: u32,
-    /// Intervals that lie below it.
+    /// Number of intervals that lie below it.
     pub below: u32,
-    /// Intervals that lie above it.
+    /// Number of intervals that lie above it.
     pub above: u32,
-    /// The widest, half-width over estimate.
+    /// The widest interval: half-width over estimate.
     pub widest: f64,
     /// The sum of all these, for their mean.
     relative_sum: f64,
 }
 
 impl Tally {
-    /// One more run.
     pub fn count(&mut self, interval: Option<Interval>, truth: f64) {
         self.runs += 1;
         let Some(interval) = interval else { return };
@@ -113,12 +110,12 @@ impl Tally {
         f64::from(self.covered) / f64::from(self.runs.max(1))
     }
 
-    /// Runs without an interval.
+    /// Number of runs without an interval.
     pub fn untold(&self) -> u32 {
         self.runs - self.covered - self.below - self.above
     }
 
-    /// The mean half-width over estimate.
+    /// The mean of half-width over estimate.
     pub fn mean_relative(&self) -> f64 {
         self.relative_sum / f64::from((self.runs - self.untold()).max(1))
     }
@@ -217,7 +214,6 @@ mod tests {
         assert!((tally.mean_relative() - 0.5 / 3.0).abs() < 1e-12);
     }
 
-    /// The table in docs/journal/2026-11-20-statistics.md.
     #[test]
     #[ignore = "a thousand seeds: `cargo test --release -p sim a_thousand_seeds -- --ignored --nocapture`, minutes"]
     fn a_thousand_seeds_are_covered() {

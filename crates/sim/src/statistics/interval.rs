@@ -13,17 +13,14 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The lower end.
     pub fn low(&self) -> f64 {
         self.estimate - self.half_width
     }
 
-    /// The upper end.
     pub fn high(&self) -> f64 {
         self.estimate + self.half_width
     }
 
-    /// True if `truth` lies within.
     pub fn covers(&self, truth: f64) -> bool {
         self.low() <= truth && truth <= self.high()
     }

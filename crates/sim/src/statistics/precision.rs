@@ -11,9 +11,7 @@ use std::str::FromStr;
 pub struct Quantile(f64);
 
 impl Quantile {
-    /// Half of the requests.
     pub const P50: Self = Self(0.5);
-    /// All but one of twenty.
     pub const P95: Self = Self(0.95);
     /// All but one of a hundred.
     pub const P99: Self = Self(0.99);

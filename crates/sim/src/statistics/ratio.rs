@@ -37,7 +37,7 @@ pub(super) enum Parts {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub ratio: f64,
-    /// Its standard error.
+    /// The standard error of the estimate.
     pub error: f64,
     pub below: f64,
     pub above: f64,

@@ -40,7 +40,6 @@ pub struct Replications {
 }
 
 impl Replications {
-    /// No run yet.
     pub fn new(horizon: Horizon) -> Self {
         Self { horizon, runs: BTreeMap::new() }
     }

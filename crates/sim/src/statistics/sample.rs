@@ -52,7 +52,7 @@ impl<'a> Sample<'a> {
         self.pooled.count()
     }
 
-    /// Their response times in nanoseconds.
+    /// Histogram of their response times, in nanoseconds.
     pub fn histogram(&self) -> &Histogram<u64> {
         &self.pooled.responses
     }

@@ -23,7 +23,7 @@
 pub(super) struct Stability {
     /// The number in the system at equal distances.
     notes: Vec<u64>,
-    /// Observations from note to note.
+    /// Number of observations from note to note.
     every: u64,
     left: u64,
     /// Doublings in a row that found growth.
