@@ -1,12 +1,12 @@
-//! Policies of the kernel and of the literature that only simulations run: what ours are compared
-//! with.
+//! Policies of the kernel and of the literature that only simulations run: the baselines of this
+//! project's policies.
 //!
 //! They keep the rules of `policy`: no clock, no file, no thread, no unordered map, no unseeded
 //! random number; `now` and readings go in, decisions come out, and the same inputs give the same
 //! outputs. The daemon, the store and the proxy do not link this crate.
 //!
 //! - [`cores`]: how many cores are on, and when the whole machine may nap.
-//! - [`idle`]: which idle state a CPU goes to: menu, TEO, and what curbs or bounds them.
+//! - [`idle`]: which idle state a CPU goes to: menu, TEO, and policies that curb or bound them.
 //! - [`frequency`]: how fast the cores run.
 //! - [`timing`]: when to be awake: work delayed as long as its goal allows.
 

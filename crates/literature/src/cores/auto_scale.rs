@@ -4,10 +4,10 @@
 //! With `n` requests in the system, k = ceil(n / p) cores are needed, where p is the number of
 //! requests that one core can be given at a time. A core that is needed is switched on at once. One
 //! that is needed no longer stays on for `t_wait`, in case load returns, because switching it on
-//! again takes time. What makes the rule work is *index packing* ([`AutoScale::route`]): an
-//! arriving request goes to the first core that has room, so that the load concentrates on the
-//! first cores and the last ones are left alone for long enough to be switched off. Spare capacity
-//! then is in proportion to how much the load varied within the last `t_wait`.
+//! again takes time. The rule works by *index packing* ([`AutoScale::route`]): an arriving request
+//! goes to the first core that has room, so that the load concentrates on the first cores and the
+//! last ones are left alone for long enough to be switched off. Spare capacity then is in
+//! proportion to how much the load varied within the last `t_wait`.
 //!
 //! Cores are numbered from 0 in the order in which they are switched on. With that packing, core i
 //! has been without need since `n` was last above i p; the rule switches it off then, without
@@ -100,7 +100,7 @@ impl AutoScale {
         (self.on > self.needed).then(|| self.last_needed[usize::from(self.on) - 1] + self.params.t_wait)
     }
 
-    /// Switches off what has not been needed for long. Returns how many cores shall be on.
+    /// Switches off the cores that were not needed for long. Returns how many cores shall be on.
     pub fn handle_timeout(&mut self, now: Instant) -> u16 {
         while self.poll_timeout().is_some_and(|due| due <= now) {
             self.on -= 1;
@@ -238,7 +238,8 @@ mod tests {
                 now += Duration::from_micros(gap);
                 let need = (in_system.div_ceil(2) as u16).max(min_on).min(cores);
                 history.push((now, need));
-                // A need lasts until the next change: what ended less than t_wait ago still counts.
+                // A need lasts until the next change: a need that ended less than t_wait ago still
+                // counts.
                 let ends = history.iter().skip(1).map(|&(at, _)| at).chain([now + Duration::from_nanos(1)]);
                 let recent = history.iter().zip(ends).filter(|&(_, end)| end + params.t_wait > now);
                 let expected = recent.map(|(&(_, need), _)| need).max().unwrap();

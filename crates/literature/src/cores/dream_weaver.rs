@@ -97,7 +97,7 @@ impl DreamWeaver {
         Self { busy_cores, max_stall, exit_latency, state: State::Awake, stalled: Duration::ZERO }
     }
 
-    /// What a request that comes now is to carry.
+    /// The order for a request that comes now.
     pub fn mark(&self, now: Instant) -> StallMark {
         let running = match self.state {
             State::Awake => Duration::ZERO,

@@ -2,7 +2,7 @@
 //! count requests.
 //!
 //! They look at nothing but the number of requests in the system, and so need neither a model of
-//! the service nor a measured tail. That makes them what more careful policies are compared with.
+//! the service nor a measured tail. That makes them the baseline of more careful policies.
 //!
 //! - [`auto_scale`]: some cores on, the others off; on at once when needed, off after a while
 //!   without need.
@@ -10,8 +10,8 @@
 //! - [`dream_weaver`]: the whole machine sleeps whenever any core has nothing to do, and the
 //!   requests of the others are stalled, each for a bounded time.
 //!
-//! The driver carries out their orders: keeps a queue, lets cores that are switched off
-//! finish what they have, stops and resumes requests.
+//! The driver carries out their orders: keeps a queue, lets cores that are switched off finish
+//! their requests, stops and resumes requests.
 
 pub mod auto_scale;
 pub mod dream_weaver;

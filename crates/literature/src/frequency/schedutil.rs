@@ -11,9 +11,9 @@
 //! The clock asked for is 1.25 * utilisation * f_max, rounded up to a gear (`get_next_freq`): a
 //! core is meant to be 80 % busy. Two more rules of the kernel: no change sooner than a limit after
 //! the last, and nothing slower unless the core was idle since it was last looked at
-//! (`sugov_hold_freq`). And as the average fades while a task sleeps, the scheduler remembers, for
-//! when the task runs again, what it came to before (`util_est`); here all that runs on the core is
-//! one task, which is exact for a worker pinned to its core.
+//! (`sugov_hold_freq`). And as the average fades while a task sleeps, the scheduler remembers its
+//! value from before for the time when the task runs again (`util_est`); here all that runs on the
+//! core is one task, which is exact for a worker pinned to its core.
 //!
 //! Invariants: utilisation is within 0 and 1, and does not depend on how often a driver
 //! asked.
@@ -88,7 +88,7 @@ impl Default for Params {
 pub struct Schedutil {
     params: Params,
     core: Utilisation,
-    /// `util_est`: what the core came to when it last fell idle, smoothed downwards.
+    /// `util_est`: the value of the core when it last fell idle, smoothed downwards.
     estimate: f64,
     asked: Option<(GearIndex, Instant)>,
     /// Since the last look that was not too soon.
@@ -103,7 +103,7 @@ impl Schedutil {
     }
 
     /// How often to call [`handle_change`](Self::handle_change) with nothing changed, while the
-    /// core executes. A call within the rate limit is lost, and this is what makes up for it.
+    /// core executes. A call within the rate limit is lost, and this makes up for it.
     pub fn period(&self) -> Duration {
         self.params.tick
     }
@@ -394,8 +394,8 @@ mod tests {
     proptest! {
         #[test]
         fn utilisation_converges_to_the_running_share(work_us in 100_u64..1_900, speed in 0.5..1.0_f64) {
-            // Periods of 4 ms, in which it swings by less than 4 %; at half speed too, since it is
-            // what full speed takes.
+            // Periods of 4 ms, in which it swings by less than 4 %; at half speed too, since that
+            // is the time at full speed.
             let mut governor = Schedutil::new(Params::default());
             let share = work_us as f64 / 4_000.0;
             let utilisation = cycles(&mut governor, 200, 4_000, work_us, speed);

@@ -9,8 +9,8 @@
 //! \[D\]). The governor's choice is limited by a *cap*. The share of premature sleeps is averaged
 //! with a weight of 1/8. Above a quarter the cap goes to one state shallower than the one that was
 //! just left too early; below 5 % for 32 sleeps it goes one deeper, to try again. Either way the
-//! average then starts from zero, so that the new cap is judged by its own sleeps: what is left of
-//! the old average would push it further at once.
+//! average then starts from zero, so that the new cap is judged by its own sleeps: the rest of the
+//! old average would push it further at once.
 //!
 //! A capped sleep keeps the tick. The cap knows nothing of the sleep at hand; should that be a long
 //! one, the tick ends it, and 32 ticks later the cap is one deeper. With the tick stopped, an idle

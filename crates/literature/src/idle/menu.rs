@@ -20,7 +20,7 @@
 //!
 //! From Linux 6.18, `drivers/cpuidle/governors/menu.c` \[K\]; differences are in
 //! `docs/journal/2026-11-20-idle-governors.md`. The Tradeoffs paper (section III-C) finds that menu
-//! realises much of what could be gained; the Peafowl paper (4.3) calls it inaccurate for key-value
+//! realises much of the possible gain; the Peafowl paper (4.3) calls it inaccurate for key-value
 //! stores.
 //!
 //! Invariants: the prediction is never longer than the time to the next timer; a factor is
@@ -97,12 +97,12 @@ impl Menu {
 
         let deeper = state + 1;
         let deeper_is_allowed = deeper < table.len() && table.exit_latency(deeper) <= entry.limit;
-        // Long enough to stop the tick, but not for the next deeper state: then what counts is
+        // Long enough to stop the tick, but not for the next deeper state: then the question is
         // whether this state is a shallow one, in which the tick does no harm.
         let stays_shallow = deeper_is_allowed && predicted >= self.params.tick;
         let expected = if stays_shallow { table.target_residency(state) } else { predicted };
         let keep_tick = entry.next_tick != Duration::MAX && expected < self.params.tick;
-        // A tick no earlier than what was predicted changes nothing.
+        // A tick no earlier than the prediction changes nothing.
         if keep_tick && entry.next_tick < predicted {
             state = state.min(table.deepest_for(entry.next_tick, entry.limit));
         }
@@ -153,7 +153,7 @@ impl Menu {
     /// about 20 us.
     fn typical_interval(&self) -> Option<Duration> {
         let (mut sum, mut squares) = (self.sum_us, self.squares_us2);
-        // What is left of the sorted lengths: its ends are what is farthest from its mean.
+        // The rest of the sorted lengths: its ends are farthest from its mean.
         let (mut first, mut last) = (0, INTERVALS - 1);
         while sum > 0 {
             let count = (last - first + 1) as u64;
@@ -207,7 +207,7 @@ const UNITY_SHIFT: u32 = RESOLUTION_SHIFT + DECAY_SHIFT;
 const UNITY: u32 = 1 << UNITY_SHIFT;
 /// A sleep this long was predicted well, whatever was predicted \[K\].
 const MAX_INTERESTING: Duration = Duration::from_millis(50);
-/// What a sleep that the tick ended counts as \[K\]: nine tenths of the former.
+/// The length that a sleep ended by the tick counts as \[K\]: nine tenths of the former.
 const LONG_SLEEP: Duration = Duration::from_millis(45);
 /// 33 s, longer than any residency, and 36 times the squares of eight such fit in 64 bits \[D\].
 const MAX_INTERVAL_US: u32 = 1 << 25;
@@ -308,7 +308,7 @@ mod tests {
         let just_below = Duration::from_nanos(3_999_999);
         assert_eq!(select(just_below, MS(4)), Sleep::State { index: c7, keep_tick: true });
         assert_eq!(select(MS(4), MS(4)), Sleep::State { index: c7, keep_tick: false });
-        // The tick that is kept comes soon: then no deeper than what pays until then.
+        // The tick that is kept comes soon: then no deeper than the state that pays until then.
         assert_eq!(select(just_below, US(344)), Sleep::State { index: c3, keep_tick: true });
         assert_eq!(select(MS(4), US(344)), Sleep::State { index: c7, keep_tick: false });
         assert_eq!(select(US(400), Duration::MAX), Sleep::State { index: c7, keep_tick: false });

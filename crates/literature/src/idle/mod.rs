@@ -4,7 +4,7 @@
 //! the request that wakes the CPU pays the *exit latency*. How long the sleep will last is not
 //! known when the state is chosen.
 //!
-//! **Approach.** At every idle entry [`Governor::select`] gets what the CPU knows, an
+//! **Approach.** At every idle entry [`Governor::select`] gets the CPU's knowledge, an
 //! [`IdleEntry`], and answers with a [`Sleep`]; when the CPU is back at work [`Governor::reflect`]
 //! is told how it went, [`Woken`]. Both are plain calls that allocate nothing: a simulator makes
 //! millions of them a second. The tables are small arrays, arithmetic is on integers.

@@ -198,8 +198,8 @@ mod tests {
         let seen: Vec<_> = (0..4).map(|_| sleep(&mut teo, &table, MS(10), MS(10)).0).collect();
         assert_eq!(seen, [3; 4]);
         assert_eq!(teo.hits[3], 1024 + 896 + 784 + 686);
-        // Cut short after 200 us, in C3's bin: it takes three, 2704, to outweigh what is left of
-        // the hits, 2273.
+        // Cut short after 200 us, in C3's bin: it takes three, 2704, to outweigh the rest of the
+        // hits, 2273.
         let seen: Vec<_> = (0..4).map(|_| sleep(&mut teo, &table, MS(10), US(200)).0).collect();
         assert_eq!(seen, [3, 3, 3, 1]);
         assert_eq!((teo.hits[3], teo.intercepts[1]), (1989, 3390));

@@ -6,8 +6,8 @@
 //! wake it just in time for all of them. Short idle periods so become long ones, and each wake-up
 //! serves a batch.
 //!
-//! - [`tails`]: how long `n` requests in a row take at worst, learned while they run. What all
-//!   slack is computed from.
+//! - [`tails`]: how long `n` requests in a row take at worst, learned while they run. All slack is
+//!   computed from it.
 //! - [`dyn_sleep`]: every core sleeps as long as its queue can bear, at one clock frequency.
 //! - [`udpm`]: the same, and for each busy period the frequency that costs least.
 //! - [`reschedule`]: which core an arrival goes to, by rules that uDPM's authors tried.
@@ -18,8 +18,8 @@
 //! the time that `i` of them take. The i-th keeps its goal with probability q if the core is up at
 //! t_i + L - tail_i: its *deadline*. The core is *up* one exit latency after its wake-up *begins*.
 //!
-//! Two [`Form`]s. [`Form::Exact`] is up at the earliest deadline. [`Form::Published`] is what the
-//! authors' simulator does: up at mean(t_i) + L - n tail_1 / 2, near the mean of all deadlines if
+//! Two [`Form`]s. [`Form::Exact`] is up at the earliest deadline. [`Form::Published`] is the rule
+//! of the authors' simulator: up at mean(t_i) + L - n tail_1 / 2, near the mean of all deadlines if
 //! tails add up. The mean is late for every request whose deadline is before it, and even for a
 //! single one: that one gets half of its own tail.
 

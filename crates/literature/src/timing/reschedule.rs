@@ -8,9 +8,9 @@
 //! more within the goal; among them decides the [`Rule`], and of equals the first. Without a
 //! candidate the request stays at home.
 //!
-//! Two of the published rules carry names that do not fit what they do, because the authors count
+//! Two of the published rules carry names that do not fit their effect, because the authors count
 //! P-states from the fastest: their `max_f` takes the slowest core, `min_f` the fastest. Ours are
-//! named for what they do. Their cost of a core that sleeps with nothing to do counts from zero;
+//! named for their effect. Their cost of a core that sleeps with nothing to do counts from zero;
 //! here it is no candidate, as in their other rules.
 
 use machine::Duration;
@@ -69,7 +69,7 @@ impl Check for Params {
     ];
 }
 
-/// What one more request would find at a core.
+/// The state that one more request would find at a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CoreLoad {
     pub awake: bool,

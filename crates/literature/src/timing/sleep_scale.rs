@@ -1,8 +1,8 @@
-//! SleepScale: once an epoch, the idle state and the clock that would have been best for what just
-//! happened [R Liu, Draper and Kim, ISCA 2014].
+//! SleepScale: once an epoch, the idle state and the clock that would have been best for the last
+//! epoch [R Liu, Draper and Kim, ISCA 2014].
 //!
 //! A deeper idle state and a slower clock both save power and both cost latency, and which mix is
-//! best depends on the load. SleepScale logs arrivals and what each request needed, and at the end
+//! best depends on the load. SleepScale logs arrivals and the need of each request, and at the end
 //! of an epoch plays the log back through a queue in every idle state and every gear. Of those
 //! combinations whose tail is within the goal, the one that takes least energy is used in the next
 //! epoch; if none is, the shallowest state and the fastest gear. The paper's manager also predicts
@@ -27,8 +27,8 @@
 //! requests at 800 kRPS are five milliseconds, in which a queue that grows without end has hardly
 //! begun to. So a gear takes part only if the log says for certain that it keeps up (`steady`).
 //!
-//! Invariants: what is chosen keeps up and met the goal in the playback, if anything did,
-//! and nothing that did took less energy; the log is bounded; without a log nothing changes.
+//! Invariants: the choice keeps up and met the goal in the playback, if any did, and no other that
+//! did took less energy; the log is bounded; without a log nothing changes.
 
 mod steady;
 
@@ -340,7 +340,7 @@ mod tests {
         Served { arrived, core, compute, memory: Duration::ZERO }
     }
 
-    /// What is chosen after one second of requests, 20 us each, at this distance, at one core.
+    /// The choice after one second of requests, 20 us each, at this distance, at one core.
     fn chosen(gap_us: u64, goal_us: u64, gears: GearTable) -> Choice {
         let params = Params { goal: Duration::from_micros(goal_us), log: 1_000, ..Params::default() };
         let mut policy = SleepScale::new(params, states(), gears, 1, Instant::ZERO);

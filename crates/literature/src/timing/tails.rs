@@ -1,9 +1,9 @@
 //! How long `n` requests in a row take at worst: the q-quantile of a sum of service times, at any
 //! speed.
 //!
-//! To know how long a request may be delayed one must know what it, and those before it, may still
-//! need. That is not known; so it is learned from completed requests, each of which used some time
-//! that shrinks with the clock (*compute*, stated at nominal speed) and some that does not
+//! To know how long a request may be delayed one must know how much it, and those before it, may
+//! still need. That is not known; so it is learned from completed requests, each of which used some
+//! time that shrinks with the clock (*compute*, stated at nominal speed) and some that does not
 //! (*memory*). At speed v a request takes compute / v + memory.
 //!
 //! Approach. The last [`Params::log`] completions are kept, and every [`Params::rebuild`] turned
@@ -17,8 +17,8 @@
 //!   all requests, and an upper bound where the quantile is convex in the slowdown, as it is for
 //!   every sum that is near a Gaussian. The sum of a compute and a memory quantile, the other cheap
 //!   way (Rubik's), is further off when the two are independent.
-//! - Longer sums are Gaussian in what `n` adds: n mean + z sd sqrt(n), and a constant for the skew,
-//!   which is what the Cornish-Fisher expansion says it is, chosen to fit the last convolution.
+//! - Longer sums are Gaussian in the growth by `n`: n mean + z sd sqrt(n), and a constant for the
+//!   skew, as the Cornish-Fisher expansion gives it, chosen to fit the last convolution.
 //!
 //! Invariants: tails grow with `n` and with the slowdown; a service time that never varies
 //! gives exactly `n` times itself; with fewer than [`Params::least`] completions there is no
@@ -35,9 +35,9 @@ pub const EXACT: usize = 16;
 /// Distances between the points that service times are put on: 128 points [C Rubik's histograms].
 const STEPS: usize = 127;
 
-/// Mass that a convolution may forget at its far end, as a share of 1 - q; what is forgotten counts
-/// as beyond the quantile. One part in a thousand \[D\] moves no tail that a few thousand
-/// completions could tell apart.
+/// Mass that a convolution may forget at its far end, as a share of 1 - q; forgotten mass counts as
+/// beyond the quantile. One part in a thousand \[D\] moves no tail that a few thousand completions
+/// could tell apart.
 const FORGOTTEN: f64 = 1e-3;
 
 impl Params {

@@ -1,6 +1,6 @@
-//! Crescendo on one simulated core whose clock changes 10 us after it was asked to. What is checked
-//! is a thing that it is not told: that the tail comes to lie at the target, and that this takes
-//! less energy than the same tail by Rubik.
+//! Crescendo on one simulated core whose clock changes 10 us after it was asked to. The test checks
+//! a thing that the policy is not told: that the tail comes to lie at the target, and that this
+//! takes less energy than the same tail by Rubik.
 
 use super::*;
 use crate::frequency::gears::tests::gears_at;

@@ -7,13 +7,14 @@
 //! between the two and follows from the distribution of work: speed is spent where few requests get
 //! to.
 //!
-//! **The approach.** What requests compute is measured as Rubik does it; from it come *schedules*,
-//! gears along the work of a request with the least energy for the time that they take (`schedule`,
-//! from PACE). At every decision a core looks up the cheapest schedule with which the longest
-//! request that the goal speaks of, having done what its head has done and being as old as that is,
+//! **The approach.** The computing of requests is measured as Rubik does it; from it come
+//! *schedules*, gears along the work of a request with the least energy for the time that they take
+//! (`schedule`, from PACE). At every decision a core looks up the cheapest schedule with which the
+//! longest request that the goal speaks of, having done as much as its head and being as old as it,
 //! would still be in time. So a request that had to wait gets a faster schedule, as does one whose
 //! clock came late. Requests that wait behind the head are Rubik's matter: while there are any, the
-//! gear is at least what Rubik asks for. Rubik's feedback corrects the goal by the measured tail.
+//! gear is at least the one that Rubik asks for. Rubik's feedback corrects the goal by the measured
+//! tail.
 //!
 //! A stay costs more than the core: while one core is awake, the package is. That part, `shared`,
 //! ends only where no other request keeps the package awake, which of Poisson arrivals to plenty of
@@ -44,7 +45,7 @@ pub struct Choice {
     pub review: Option<Instant>,
 }
 
-/// One for any number of cores: what it learns is common to all, and [`Crescendo::choose`] reads
+/// One for any number of cores: all cores share its knowledge, and [`Crescendo::choose`] reads
 /// only.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Crescendo {
@@ -154,8 +155,8 @@ impl Crescendo {
     }
 }
 
-/// A part of the work takes at least so many times what the clock takes to change \[D\]; with fewer
-/// the request is over before its clock has followed.
+/// A part of the work takes at least so many times as long as the clock takes to change \[D\]; with
+/// fewer the request is over before its clock has followed.
 const CHANGES_IN_PART: u64 = 4;
 
 #[cfg(test)]

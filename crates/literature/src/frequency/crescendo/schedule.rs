@@ -14,8 +14,8 @@
 //! Smith, "Improving dynamic voltage scaling algorithms with PACE", SIGMETRICS 2001, with a cubic
 //! P; here with the table's). One schedule is kept for each of a range of lambdas, slow to fast.
 //!
-//! P is what a core draws beyond what it would asleep; E what its stay costs the rest of the
-//! machine.
+//! P is the power of a core beyond its power asleep; E the energy that its stay costs the rest of
+//! the machine.
 //!
 //! Invariants: within a schedule gears do not fall; a later schedule is in no part slower;
 //! times are finite.
@@ -58,7 +58,7 @@ struct Schedule {
     left_ns: Vec<f64>,
 }
 
-/// What a request that is somewhere is to do.
+/// The plan for a request that has come to some place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Step {
     pub gear: GearIndex,
@@ -115,8 +115,8 @@ impl Schedules {
     /// quantile.
     pub fn step(&self, done_ns: f64, time_ns: f64, gears: &GearTable) -> Option<Step> {
         let at = done_ns / self.part_ns;
-        // A hair before the next part is in it: what was planned to end with a part has ended with
-        // it.
+        // A hair before the next part is in it: a step that was planned to end with a part has
+        // ended with it.
         let part = (at + HAIR) as usize;
         if part >= self.parts {
             return None;

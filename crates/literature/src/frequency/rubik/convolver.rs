@@ -1,9 +1,9 @@
 //! Sums of requests, by way of their spectra: a product for each request more, and one transform
 //! back.
 //!
-//! Transforms are as long as the sums, or shorter where next to nothing of a sum lies beyond: what
-//! wraps around is then not seen in any quantile. They are scalar: the same sums come out on every
-//! machine.
+//! Transforms are as long as the sums, or shorter where next to nothing of a sum lies beyond: the
+//! mass that wraps around is then not seen in any quantile. They are scalar: the same sums come out
+//! on every machine.
 
 use super::distribution::{Distribution, POINTS};
 use realfft::num_complex::Complex;
@@ -41,7 +41,7 @@ impl Convolver {
 }
 
 impl Workspace {
-    /// Shows `each` what 1, 2, ... whole requests and `rest` before them add up to.
+    /// Shows `each` the sums of `rest` and 1, 2, ... whole requests after it.
     pub(super) fn sums(&mut self, rest: &Distribution, mut each: impl FnMut(usize, &[f64])) {
         self.transform(rest);
         for requests in 1..MOST_REQUESTS {
@@ -75,7 +75,7 @@ impl Workspace {
         self.longest = LENGTHS.len() - 1;
         self.transform(whole);
         self.whole.copy_from_slice(&self.sum);
-        // What the longest sum begins with is no longer than the range of one request; this is the
+        // The beginning of the longest sum is no longer than the range of one request; this is the
         // others.
         for _ in 2..MOST_REQUESTS {
             self.add_one();

@@ -1,12 +1,12 @@
-//! What a request needs, as 128 probabilities: one window's measurements made ready for
+//! The needs of a request, as 128 probabilities: one window's measurements made ready for
 //! convolution.
 //!
 //! As many points as Rubik has buckets lie at equal distances from zero on. A length between two of
 //! them is shared out to both so that its mean stays where it was, and sums of lengths then have
 //! the right mean too: with plain buckets the errors of sixteen requests would add up.
 //!
-//! The range ends where all but a hundredth of the allowed misses lie below, and what is longer
-//! counts as the last point: a single stall among many short requests would otherwise push all of
+//! The range ends where all but a hundredth of the allowed misses lie below, and longer lengths
+//! count as the last point: a single stall among many short requests would otherwise push all of
 //! them to the first ones.
 
 use policy::frequency::log_histogram::LogHistogram;
@@ -19,13 +19,13 @@ pub(super) const POINTS: usize = 128;
 pub(super) struct Distribution {
     /// From one point to the next.
     pub(super) step_ns: f64,
-    /// What share of all lengths is at each; adds up to 1.
+    /// The share of all lengths at each point; adds up to 1.
     pub(super) mass: [f64; POINTS],
 }
 
 impl Distribution {
-    /// What `measured` holds, for questions about the quantile `quantile`; `None` if that is
-    /// nothing, or nothing but zeros.
+    /// The distribution of `measured`, for questions about the quantile `quantile`; `None` if it
+    /// holds nothing, or nothing but zeros.
     pub(super) fn of(measured: &LogHistogram, quantile: f64) -> Option<Self> {
         let mean_ns = measured.mean_ns();
         if mean_ns == 0.0 {
@@ -55,7 +55,7 @@ impl Distribution {
                 mass[last] += share;
             }
         }
-        // Middles of buckets stood for what is in them; the mean is known exactly.
+        // Middles of buckets stood for their contents; the mean is known exactly.
         let stretch = mean_ns * total / sum_ns;
         Some(Self { step_ns: stretch * range_ns / last as f64, mass })
     }
@@ -76,7 +76,7 @@ impl Distribution {
         starts
     }
 
-    /// What is left of a length that is known to reach the point `start`.
+    /// The rest of a length that is known to reach the point `start`.
     pub(super) fn rest(&self, start: usize) -> Self {
         let mut mass = [0.0; POINTS];
         let left = &self.mass[start..];
@@ -99,8 +99,8 @@ impl Distribution {
     }
 }
 
-/// What is cut off at the long end, as a part of the misses that the quantile allows: too little to
-/// move it, even in a sum of sixteen \[D\].
+/// The mass that is cut off at the long end, as a part of the misses that the quantile allows: too
+/// little to move it, even in a sum of sixteen \[D\].
 const CUT_OF_MISSES: f64 = 0.01;
 
 #[cfg(test)]

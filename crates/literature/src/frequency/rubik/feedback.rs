@@ -1,7 +1,7 @@
-//! The slow loop around the fast one: what the tables promise against what is measured.
+//! The slow loop around the fast one: the promises of the tables against the measured tail.
 //!
-//! Tables err: requests are not independent, a wake-up takes its time, clocks change late, and what
-//! is asked for is rounded up to a gear. So the target that decisions work with, L', is the
+//! Tables err: requests are not independent, a wake-up takes its time, clocks change late, and each
+//! request for a clock is rounded up to a gear. So the target that decisions work with, L', is the
 //! operator's L times a factor, which a proportional-integral controller moves once per second by
 //! the measured tail: down while the goal is missed, up while there is slack left.
 //!
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn it_finds_the_factor_that_a_biased_model_needs() {
-        // Tables that promise 80 % of what comes: the tail is 1.25 L'.
+        // Tables that promise 80 % of the real need: the tail is 1.25 L'.
         let params = Params::default();
         let mut feedback = Feedback::NEUTRAL;
         let tail = |feedback: Feedback| params.target.scale(1.25 * feedback.factor());

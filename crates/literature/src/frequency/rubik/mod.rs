@@ -2,7 +2,7 @@
 //! still makes it (Kasture et al., MICRO 2015; here the comparison of the Peafowl paper's Figures 9
 //! and 10).
 //!
-//! A core has a queue. The request that waits as the i-th is done when what the head has left, the
+//! A core has a queue. The request that waits as the i-th is done when the rest of the head, the
 //! requests before it and itself are done: C cycles of computing, which a slower clock stretches,
 //! and M of waiting for memory, which it does not. Rubik measures both, forms the distribution of
 //! their sums, and keeps of each the quantile that the goal speaks of, as tables: T_C and T_M. A
@@ -12,9 +12,9 @@
 //!   f / f_nominal  >=  T_C[row][i] / (L' - age - T_M[row][i] - T_dvfs)
 //! ```
 //!
-//! and the core the greatest of these, rounded up to a gear. What is convolved is work and not
-//! time, so a table holds for every gear; only the head, which has begun, is conditioned on what it
-//! has done (the *row*). L' is the target, corrected once per second by the measured tail.
+//! and the core the greatest of these, rounded up to a gear. Work is convolved and not time, so a
+//! table holds for every gear; only the head, which has begun, is conditioned on its work so far
+//! (the *row*). L' is the target, corrected once per second by the measured tail.
 //!
 //! Units. Cycles are counted in nanoseconds at the nominal frequency: a compute time of 10 us is 10
 //! us in the fastest gear, 20 us at half its speed. Of a head's memory time nothing is known but
@@ -22,7 +22,7 @@
 //! are fixed shares of a request. T_C + T_M is exact then too, and errs to the safe side when they
 //! are independent.
 //!
-//! One [`Rubik`] serves any number of cores: what it learns is common to all, and [`Rubik::choose`]
+//! One [`Rubik`] serves any number of cores: all cores share its knowledge, and [`Rubik::choose`]
 //! reads only.
 //!
 //! Invariants: without tables, that is for the first `samples_min` requests, the fastest
@@ -176,7 +176,7 @@ impl Rubik {
         self.gears.at_least_speed(speed)
     }
 
-    /// L', what decisions work with in place of the target.
+    /// L', which decisions work with in place of the target.
     pub fn corrected_target(&self) -> Duration {
         self.params.target.scale(self.feedback.factor())
     }
@@ -278,8 +278,8 @@ mod tests {
         for (age, others, gear) in table {
             let chosen = rubik.choose(NOW, head(age, 0.0), waiting(&others));
             assert_eq!(chosen, GearIndex(gear), "{age} {others:?}");
-            // The exponential distribution does not remember what is done; nor does it matter who
-            // has begun.
+            // The exponential distribution does not remember the work so far; nor does it matter
+            // which request has begun.
             assert_eq!(rubik.choose(NOW, head(age, 40.0), waiting(&others)), chosen);
             let all: Vec<f64> = [age].into_iter().chain(others).collect();
             assert_eq!(rubik.choose(NOW, None, waiting(&all)), chosen);

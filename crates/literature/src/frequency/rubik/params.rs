@@ -102,7 +102,7 @@ impl Default for Params {
 impl Params {
     /// The quantile, where tables can be made for it.
     pub(in crate::frequency) fn quantile(&self) -> f64 {
-        // What is no number asks for the most.
+        // A value that is no number asks for the most.
         if self.quantile.is_nan() { MOST_QUANTILE } else { self.quantile.clamp(0.5, MOST_QUANTILE) }
     }
 }

@@ -1,14 +1,14 @@
 //! How much work lies before the end of each queued request, with the probability asked for.
 //!
 //! A table has eight *rows*, for how far the request in execution has got (its *head*): row r
-//! begins at w_r, what r eighths of all requests are done with. Its first entry is the quantile of
-//! what the head has left, P0(c) = P(C = c + w_r | C >= w_r); entry i that of the head's rest and i
-//! whole requests, P0 (*) PS^i. What lies at a point is taken as spread half a step to both sides,
-//! so a quantile is no whole number of steps.
+//! begins at w_r, the work with which r eighths of all requests are done. Its first entry is the
+//! quantile of the head's rest, P0(c) = P(C = c + w_r | C >= w_r); entry i that of the head's rest
+//! and i whole requests, P0 (*) PS^i. The mass at a point is taken as spread half a step to both
+//! sides, so a quantile is no whole number of steps.
 //!
-//! Beyond 16 requests a sum is all but normal: entry i is the last exact one and what mean + z * sd
-//! grows by from there. (As usually told it *is* mean + z * sd; that lies below the sixteenth entry
-//! when requests are skewed, and a longer queue would then ask for less.)
+//! Beyond 16 requests a sum is all but normal: entry i is the last exact one plus the growth of
+//! mean + z * sd from there. (As usually told it *is* mean + z * sd; that lies below the sixteenth
+//! entry when requests are skewed, and a longer queue would then ask for less.)
 //!
 //! Invariants: entries are finite, not negative, and do not fall along a row.
 

@@ -1,9 +1,9 @@
 //! Whether a log says that a queue keeps up.
 //!
 //! A queue to which more comes than can be served grows by the difference and no faster, so the
-//! tail of a short log is within the goal all the same. Its utilisation tells: what the requests
-//! need, in what the servers have from one arrival to the next. That is an estimate, and of n
-//! requests its relative standard error is
+//! tail of a short log is within the goal all the same. Its utilisation tells: the need of the
+//! requests, as a share of the servers' time from one arrival to the next. That is an estimate, and
+//! of n requests its relative standard error is
 //!
 //! ```text
 //!   error = sqrt((ca^2 + cs^2) / n)      ca, cs: deviation of gaps and of service times, in their means

@@ -1,4 +1,4 @@
-//! What uDPM compares: wake-ups in every gear, and cores for one request more.
+//! The two costs that uDPM compares: wake-ups in every gear, and cores for one request more.
 
 use super::super::reschedule::{CoreLoad, Rule};
 use super::{Core, Params, UDpm, WakeAt};
@@ -7,8 +7,8 @@ use machine::{Duration, Instant};
 use policy::frequency::GearIndex;
 
 impl UDpm {
-    /// The wake-up that costs least, for what waits at a sleeping core and perhaps one more request
-    /// that came just now.
+    /// The wake-up that costs least, for the requests that wait at a sleeping core and perhaps one
+    /// more request that came just now.
     pub(super) fn plan(&self, core: &Core, now: Instant, more: Option<Instant>) -> WakeAt {
         let exit = self.sleep.exit_latency;
         let least = self.params.least_sleep.max(exit);
@@ -83,7 +83,7 @@ impl UDpm {
         CoreLoad { awake: !core.asleep, gear, latency, cost }
     }
 
-    /// What one more request adds to the energy of a core's next busy time, or of its present one.
+    /// The energy that one more request adds to a core's next busy time, or to its present one.
     fn cost(&self, core: &Core, gear: GearIndex, now: Instant) -> f64 {
         let energy = |gear, count| self.active(core, gear, count).0;
         let more = core.in_system + 1;

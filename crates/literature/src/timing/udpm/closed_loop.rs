@@ -1,5 +1,4 @@
-//! uDPM against a core that does at once what it is told: what the goal comes to, request by
-//! request.
+//! uDPM against a core that does at once as it is told: the effect of the goal, request by request.
 
 use super::tests::{EXIT, GOAL, knowing, us};
 use super::{Params, UDpm};
@@ -8,8 +7,7 @@ use crate::timing::Form;
 use machine::{Duration, Instant};
 use proptest::prelude::*;
 
-/// One core that serves first come, first served, and does what the policy says at once: latencies
-/// in order.
+/// One core that serves first come, first served, and obeys the policy at once: latencies in order.
 fn serve(policy: &mut UDpm, requests: &[(Instant, u64)]) -> Vec<Duration> {
     let gears = policy.gears;
     let (mut latencies, mut queue) = (Vec::new(), std::collections::VecDeque::new());

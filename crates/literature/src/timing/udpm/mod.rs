@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use tails::Tails;
 
 /// With more requests than this at a busy core that is behind, it gets the fastest gear without
-/// counting further. What 64 requests need is the same, whichever of them is looked at \[D\].
+/// counting further. The need of 64 requests is the same, whichever of them is looked at \[D\].
 const COUNTED: u32 = 64;
 
 pub static ENTRY: Entry = Entry {
