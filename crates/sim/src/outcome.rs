@@ -1,4 +1,4 @@
-//! What a run has shown: the figures that tables, plots and comparisons are made of.
+//! The figures of a run, from which tables, plots and comparisons are made.
 //!
 //! Units stand in the names. A figure that is an estimate comes with its 95 % interval, where the
 //! run was long enough to tell. Energy is modelled, always, and says by which machine's table.
@@ -107,7 +107,7 @@ impl Responses {
     }
 }
 
-/// What is to be told of a run beside what is told of every run.
+/// The quantities of this run that are reported besides those of every run.
 pub(crate) fn asked(setup: &Setup) -> Vec<Quantity> {
     let goal = setup.goal.and_then(Quantity::of);
     goal.into_iter().chain(setup.precision.map(|precision| precision.quantity())).collect()
@@ -326,7 +326,7 @@ fn responses_of(ended: &Ended) -> (Responses, Verdict) {
         return (Responses::default(), Verdict::Unstable);
     }
     if ended.setup().horizon == Horizon::Whole {
-        // One story: what it was, without an interval. Several make one, see `Outcome::of_all`.
+        // One story: its figures, without an interval. Several make one, see `Outcome::of_all`.
         let mut runs = Replications::new(Horizon::Whole);
         let told = runs.add(ended.setup().seed, responses).is_ok();
         let story = if told { Responses::of(&runs.sample(), false, &asked) } else { Responses::default() };
@@ -366,7 +366,7 @@ fn power_of(ended: &Ended) -> RatioEstimator {
 
 impl Outcome {
     /// Several runs of one story with other seeds: the figures of the first, but response times and
-    /// power with what all of them say.
+    /// power from all of them.
     pub fn of_all(contestant: &str, runs: &[Ended]) -> Option<Self> {
         let first = runs.first()?;
         let mut outcome = Self::new(contestant, first);
@@ -464,7 +464,7 @@ fn point(sample: &crate::engine::Sample, ended: &Ended) -> Point {
     }
 }
 
-/// Buckets from 2^9 ns, half a microsecond, on; what is shorter is counted there.
+/// Buckets from 2^9 ns, half a microsecond, on; shorter periods are counted there.
 fn lengths(lengths: &IdleLengths, length_s: f64, cpu_time_ns: f64) -> Lengths {
     const FIRST: usize = 9;
     let last = lengths.counts.iter().rposition(|&count| count > 0).unwrap_or(FIRST).max(FIRST);

@@ -11,7 +11,7 @@ use policy::quiescence::{GroupId, Quiescence, QuiescenceCommand, QuiescenceInput
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One step of a recording: when, what the policy was told, what it commanded.
+/// One step of a recording: its time, the policy's input, its commands.
 pub type Step = (Instant, QuiescenceInput, Vec<QuiescenceCommand>);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -61,7 +61,7 @@ pub fn as_recorded(steps: &[Step]) -> StoodStill {
     StoodStill::of(at(first), at(last), &commands)
 }
 
-/// What this policy, which knows nothing yet, would have had stand still.
+/// The groups that this policy, which knows nothing yet, would have had stand still.
 pub fn again(steps: &[Step], mut policy: Quiescence) -> (StoodStill, Record) {
     let mut commands = Vec::new();
     let mut poll = |policy: &mut Quiescence, at: Instant| {

@@ -2,8 +2,8 @@
 //!
 //! The set of active cores is a prefix of one order: sockets one after the other, in each the
 //! cores, of each core both threads, so that parking takes whole cores and then whole sockets. A
-//! core that is parked ends what it has begun and what is queued at it, and takes no more. Policies
-//! that let the whole machine sleep are in `system_sleep`.
+//! core that is parked ends the work that it has begun and that is queued at it, and takes no more.
+//! Policies that let the whole machine sleep are in `system_sleep`.
 
 use super::decisions::Readers;
 use super::event_queue::NEVER;

@@ -1,4 +1,4 @@
-//! Readings for policies, and what becomes of their decisions.
+//! Readings for policies, and the effect of their decisions.
 
 use super::hardware::Hardware;
 use super::metrics::histogram;

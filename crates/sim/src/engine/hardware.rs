@@ -1,5 +1,5 @@
-//! The simulated machine: which mode and gear each CPU is in, how long it takes to get out of them,
-//! and what that draws.
+//! The simulated machine: the mode and gear of each CPU, how long it takes to get out of them, and
+//! their power.
 //!
 //! It knows nothing of requests. Time is in nanoseconds since the run began.
 //!
@@ -227,7 +227,7 @@ impl Hardware {
     }
 
     /// A piece of work of this much computing and memory time (at the nominal clock, alone on its
-    /// core) begins or goes on: what it takes here. That settles the core's turbo clock.
+    /// core) begins or goes on: its time here. That settles the core's turbo clock.
     #[inline]
     pub fn begin_ns(&mut self, cpu: usize, compute_ns: u64, memory_ns: u64, now: u64) -> u64 {
         if self.is_plain && self.is_fastest(cpu) {
@@ -244,7 +244,7 @@ impl Hardware {
         self.length_ns(cpu, compute_ns, memory_ns)
     }
 
-    /// What work of so much takes here if it begins now.
+    /// The time of so much work here if it begins now.
     pub fn length_ns(&self, cpu: usize, compute_ns: u64, memory_ns: u64) -> u64 {
         let is_fastest = self.is_fastest(cpu);
         if self.is_plain && is_fastest {

@@ -1,7 +1,7 @@
 //! Idle entry and exit.
 //!
-//! A CPU without work asks its governor, which sees what Linux's sees: when the CPU's next timer
-//! is, when the tick, what exit latency is tolerated. The CPU has a timer of its own: without any,
+//! A CPU without work asks its governor, which sees the same as Linux's: when the CPU's next timer
+//! is, when the tick, which exit latency is tolerated. The CPU has a timer of its own: without any,
 //! menu would believe that every sleep is to last for ever. Requests from the network are no timers
 //! and come unforeseen. The *clairvoyant* policies see the true next event of the CPU; they need to
 //! know which core a request will go to before it comes, so requests are drawn ahead and their core
@@ -364,7 +364,8 @@ impl Engine {
         self.signal(cpu, if by_tick { WakeCause::Tick } else { WakeCause::Timer });
     }
 
-    /// The other thread of the CPU's core runs faster or slower for what this one began or ended.
+    /// The other thread of the CPU's core runs faster or slower after this one began or ended
+    /// something.
     #[inline]
     pub(super) fn retime_sibling(&mut self, cpu: usize) {
         if let Some(sibling) = self.hardware.sibling(cpu) {

@@ -1,4 +1,5 @@
-//! What preempts requests: interrupts of devices and of the network card, and other people's work.
+//! Work that preempts requests: interrupts of devices and of the network card, and work of other
+//! programs.
 //!
 //! On a CPU that works on a request they run at once and the request ends that much later. On a CPU
 //! that sleeps they cost a wake-up first: an interrupt that lands on a deeply sleeping core delays
@@ -80,7 +81,7 @@ impl Engine {
         self.next_work(cpu);
     }
 
-    /// What an interrupt brings about, now.
+    /// Carries out the consequence of an interrupt, now.
     pub(super) fn follow(&mut self, then: Then) {
         match then {
             Then::Nothing => {}

@@ -21,7 +21,7 @@ impl Mode {
     pub const NONE: Self = Self(u8::MAX);
 }
 
-/// The modes of one platform, and what each draws.
+/// The modes of one platform, and the power of each.
 #[derive(Clone, Debug)]
 pub struct Modes {
     gears: u8,
@@ -78,7 +78,7 @@ pub struct Meter {
     cores: Vec<Present>,
 }
 
-/// What a core does, and since when.
+/// The mode of a core, and since when.
 #[derive(Clone, Copy, Debug)]
 struct Present {
     mode: Mode,

@@ -5,8 +5,8 @@ use hdrhistogram::{Counter, Histogram};
 use literature::idle::IdleTable;
 use machine::Duration;
 
-/// A histogram of response times with so many digits, from a nanosecond to an hour; what is longer
-/// counts as an hour. Its bounds are given, because one that grows by itself does not do so for
+/// A histogram of response times with so many digits, from a nanosecond to an hour; longer times
+/// count as an hour. Its bounds are given, because one that grows by itself does not do so for
 /// `saturating_record`.
 pub(crate) fn histogram<T: Counter>(digits: u8) -> Histogram<T> {
     const HOUR_NS: u64 = 3_600_000_000_000;
@@ -201,7 +201,8 @@ impl Metrics {
     pub(super) fn leave(&mut self, now: u64, response_ns: u64, outside_ns: u64, class: u8) {
         self.pass(now);
         self.left += 1;
-        // Little's law is about the time spent here; what clients see comes on top.
+        // Little's law is about the time spent here; the time outside, which clients see, comes on
+        // top.
         self.response_sum_ns += u128::from(response_ns);
         let response_ns = response_ns + outside_ns;
         let class = &mut self.classes[usize::from(class)];
@@ -248,7 +249,7 @@ impl Metrics {
         self.interrupted_ns += cost_ns;
     }
 
-    /// The stretch that ends now: the engine fills in what the machine did.
+    /// The stretch that ends now: the engine fills in the machine's figures.
     pub(super) fn sample(&mut self, filled: Sample) {
         let mut sample = std::mem::take(&mut self.open);
         let measured = (sample.left, sample.response_ns, std::mem::take(&mut sample.responses));

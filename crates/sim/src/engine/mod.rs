@@ -14,9 +14,9 @@
 //! of the slow ones into changes. Everything is plain calls on enums: one run is one thread,
 //! without allocation once its queues have grown.
 //!
-//! Invariants, checked at the end of every run: each core's time adds up to the run's
-//! length (energy is a sum over it); the work done is the work that arrived and left, plus what was
-//! begun; Little's law between the mean number in the system and the mean time in it, exactly,
+//! Invariants, checked at the end of every run: each core's time adds up to the run's length
+//! (energy is a sum over it); the work done is the work that arrived and left, plus the work that
+//! was begun; Little's law between the mean number in the system and the mean time in it, exactly,
 //! because both are sums over the same visits.
 //!
 //! Files: `requests` is the request path, `idle` idle entry and exit, `interrupts` whatever preempts,

@@ -24,7 +24,7 @@ use workload::Jobs;
 /// From one thread's mailbox to another's. 10 us [D]: half of a transfer.
 const MESSAGE_NS: u64 = 10_000;
 
-/// What arrives later.
+/// A message that arrives later.
 #[derive(Clone, Debug)]
 pub(super) enum Post {
     Report,
@@ -58,7 +58,7 @@ pub(super) struct Placement {
     workers: Vec<Desk>,
     /// Who serves each connection; `None` while it is on its way.
     serves: Vec<Option<u16>>,
-    /// What came for connections on their way.
+    /// Requests that came for connections on their way.
     waiting: Vec<Task>,
     moves: u64,
     sent_home: u64,
@@ -183,7 +183,7 @@ impl Engine {
             let released = Post::Released(WorkerId(source as u16));
             self.events.add(self.now + MESSAGE_NS, Later::Placement(released));
         }
-        // What waits here for the connection goes with it.
+        // The requests that wait here for the connection go with it.
         let queue = &mut self.cores[source].queue;
         if queue.iter().any(|task| task.connection == conn) {
             placement.waiting.extend(queue.iter().filter(|task| task.connection == conn));
@@ -240,7 +240,7 @@ impl Engine {
         self.obey_scheduler();
     }
 
-    /// A connection has landed: what came for it meanwhile is the new worker's.
+    /// A connection has landed: the requests that came for it meanwhile are the new worker's.
     fn hand_over(&mut self, conn: u32, worker: usize) {
         let Some(placement) = &mut self.placement else { return };
         if placement.waiting.is_empty() {
@@ -300,7 +300,7 @@ impl Engine {
         true
     }
 
-    /// Carries out what the scheduler wants.
+    /// Carries out the scheduler's commands.
     fn obey_scheduler(&mut self) {
         let mut changed = false;
         while let Some(command) =

@@ -1,9 +1,9 @@
-//! Holding back other people's work while what the user waits for is waiting itself (the CPU sleeps
-//! paper, section 3).
+//! Holding back work of other programs while the work that the user waits for is waiting itself
+//! (the CPU sleeps paper, section 3).
 //!
 //! Each request that calls the device is an interaction: it begins with its first phase, blocks on
-//! the device, and ends with its reply. Deferrable noise is the one background group. What strikes
-//! while the group is frozen runs when it thaws, all of it: its work is moved, never saved.
+//! the device, and ends with its reply. Deferrable noise is the one background group. Noise that
+//! strikes while the group is frozen runs when it thaws, all of it: its work is moved, never saved.
 
 use super::event_queue::NEVER;
 use super::interrupts::Interrupt;
@@ -13,7 +13,7 @@ use policy::quiescence::{
     Event, GroupId, InteractionId, Quiescence, QuiescenceCommand, Role, Task, TaskId, Wait,
 };
 
-/// The policy, and what is held back.
+/// The policy, and the work that is held back.
 pub(super) struct Quiescing {
     policy: Quiescence,
     frozen: bool,
@@ -24,7 +24,7 @@ pub(super) struct Quiescing {
 const SERVICE: GroupId = GroupId(0);
 const BACKGROUND: GroupId = GroupId(1);
 
-/// What becomes of a request of several phases.
+/// The next step of a request of several phases.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
     Begins,

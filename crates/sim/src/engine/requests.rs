@@ -253,7 +253,7 @@ impl Engine {
         self.events.set(core, now + length);
     }
 
-    /// The speed of the core's work has changed: what is left of it takes another time from now on.
+    /// The speed of the core's work has changed: the rest of it takes another time from now on.
     pub(super) fn retime(&mut self, core: usize, stall_ns: u64) {
         let now = self.now;
         if self.cores[core].doing == Doing::Interrupted {

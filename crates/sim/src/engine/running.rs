@@ -260,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// What the machine did since the last sample.
+    /// The machine's figures since the last sample.
     fn take_sample(&mut self) {
         let now = self.now;
         if now == self.sampled.until_ns {
@@ -354,7 +354,7 @@ impl Ended {
     pub fn foreseen(&self) -> Option<f64> {
         self.engine.prediction_record().map(|record| record.hit_rate().as_f64())
     }
-    /// What was wrong with the load that only its end could show: a trace that broke off.
+    /// A fault of the load that only its end could show: a trace that broke off.
     pub fn check_load(&mut self, document: &Document) -> Result<(), ScenarioError> {
         self.engine.jobs.check().map_err(|error| document.wrong_load(&error))
     }

@@ -1,4 +1,4 @@
-//! What one run is made of, checked: nothing in here can be wrong any more.
+//! The parts of one run, checked: nothing in here can be wrong any more.
 
 use crate::policies::Policies;
 use crate::statistics::{Horizon, Precision};
@@ -83,7 +83,7 @@ pub struct Nic {
     pub on: Target,
 }
 
-/// What a request does while it waits for a device.
+/// The state of a request while it waits for a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
@@ -142,11 +142,11 @@ pub struct Setup {
     pub transfer: Duration,
     /// The limit that Peafowl's workers begin with.
     pub learned_limit: Option<Rate>,
-    /// Fork-join: what each shard's work is multiplied by, in seconds; `None` for one.
+    /// Fork-join: the factor on each shard's work, in seconds; `None` for one.
     pub shard: Option<Sampler>,
     /// A closed loop instead of the load's arrivals.
     pub closed: Option<Closed>,
-    /// Added to every response time: what lies outside this machine.
+    /// Added to every response time: the time outside this machine.
     pub outside: Duration,
     pub policies: Policies,
     pub goal: Option<crate::Goal>,

@@ -9,13 +9,13 @@ use machine::{Duration, Instant};
 use policy::staging::{Params, Release, StagedId, Stager, Verdict};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The stage and what is on it.
+/// The stage and its requests.
 pub(super) struct Stage {
     stager: Stager,
     goal: Duration,
-    /// What is held, by the stage's number.
+    /// The requests that are held, by the stage's number.
     held: BTreeMap<u64, Task>,
-    /// What was released and is being served, by arrival; of equal ones any.
+    /// The requests that were released and are being served, by arrival; of equal ones any.
     served: BTreeMap<u64, VecDeque<Release>>,
     next: u64,
     timer_ns: u64,
@@ -60,7 +60,7 @@ impl Engine {
         self.release();
     }
 
-    /// Lets in what the stage lets go.
+    /// Lets in the requests that the stage lets go.
     fn release(&mut self) {
         while let Some(stage) = &mut self.staging
             && let Some(release) = stage.stager.poll_release()

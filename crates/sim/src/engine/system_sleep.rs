@@ -1,6 +1,6 @@
 //! The whole machine stops and sleeps, and goes on where it stopped: PowerNap and DreamWeaver.
 //!
-//! In a nap nothing runs: a core that was executing keeps its task and what is left of it, arrivals
+//! In a nap nothing runs: a core that was executing keeps its task and the rest of it, arrivals
 //! queue, interrupts wait. Waking takes the deepest state's exit latency on every core.
 
 use super::core_policy::Kind;

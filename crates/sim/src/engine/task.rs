@@ -17,7 +17,7 @@ pub struct Task {
     /// The core that it was meant for when it arrived, where that is settled then.
     pub core: u16,
     pub class: u8,
-    /// What the root of a fleet knows its request by.
+    /// The name of its request at the root of a fleet.
     pub ticket: u32,
 }
 
@@ -51,17 +51,17 @@ pub struct Pieces {
     pub class: u8,
     /// Its connection, or its client's number.
     pub connection: u32,
-    /// What the root of a fleet knows it by.
+    /// The name that the root of a fleet knows it by.
     pub ticket: u32,
     /// The time when the request was due.
     pub arrived_ns: u64,
-    /// What is left to do after the device answers.
+    /// The work that is left after the device answers.
     pub compute_ns: u64,
     /// The same, memory's share.
     pub memory_ns: u64,
 }
 
-/// Requests of several pieces in flight: places are reused, so memory follows what is in the
+/// Requests of several pieces in flight: places are reused, so memory follows the number in the
 /// system.
 #[derive(Clone, Debug, Default)]
 pub struct InPieces {

@@ -1,10 +1,10 @@
-//! Turbo clocks: how fast the fastest gear really is, and what that draws beyond the gear's own
-//! power.
+//! Turbo clocks: how fast the fastest gear really is, and the power that this takes beyond the
+//! gear's own.
 //!
 //! A clock is decided when a thread's piece of work begins, by how many cores of the socket are
 //! awake then, and holds until the thread does something else. The surplus is drawn by the core:
 //! while both of its threads work it is drawn once, at the higher of their two clocks. As with
-//! modes, what is added up is time, by clock; energy follows from it.
+//! modes, time is added up, by clock; energy follows from it.
 
 use machine::Platform;
 

@@ -62,7 +62,7 @@ impl Engine {
     }
 
     pub(super) fn delay_awake(&mut self, core: usize) {
-        // What came while it woke may have changed the plan.
+        // The arrivals while it woke may have changed the plan.
         self.delay_waking(core);
         if let Some(policy) = &mut self.wake_delay.policy {
             wake_delay_policy!(policy, p => WakeDelayPolicy::handle_awake(&mut **p, core));

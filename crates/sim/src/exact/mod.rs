@@ -1,4 +1,4 @@
-//! Queues whose answers are known: what a simulator is held against.
+//! Queues whose answers are known: references for a simulator.
 //!
 //! Each constructor of [`ResponseTime`] gives the exact mean and the exact distribution of the
 //! response time (waiting and service) of a stable queue with Poisson arrivals, first come first

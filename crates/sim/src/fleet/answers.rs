@@ -1,5 +1,5 @@
-//! What the root waits for: of each request the slowest answer so far, from leaves that run one
-//! after the other and side by side.
+//! The answers that the root waits for: of each request the slowest one so far, from leaves that
+//! run one after the other and side by side.
 //!
 //! A maximum does not depend on the order in which its parts come, so threads share one array of
 //! atomic cells and the result is the same whatever their number. A cell holds nanoseconds as a
@@ -8,9 +8,9 @@
 //! follow.
 //!
 //! Beside the answer of all leaves it keeps the slowest of the first one, ten, hundred ... of them
-//! in the order of the request's [`Choice`](super::choice::Choice): what the root would have waited
-//! for had it waited for fewer, at the same load of every leaf. That is the tail at scale in one
-//! run. Memory: 4 bytes for each request and each of these steps.
+//! in the order of the request's [`Choice`](super::choice::Choice): the answer that the root would
+//! have waited for had it waited for fewer, at the same load of every leaf. That is the tail at
+//! scale in one run. Memory: 4 bytes for each request and each of these steps.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,8 +31,8 @@ impl Answers {
         Self { slowest: steps.iter().map(|_| cells()).collect(), steps }
     }
 
-    /// What a leaf at this place of the request's order shows when it answers; `None` if it is not
-    /// asked.
+    /// The time that a leaf at this place of the request's order shows when it answers; `None` if
+    /// it is not asked.
     #[inline]
     pub fn ticket(&self, request: u64, place: u32) -> Option<u32> {
         let step = self.steps.iter().position(|&leaves| place < leaves)?;

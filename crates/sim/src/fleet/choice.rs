@@ -62,7 +62,7 @@ impl Choice {
     }
 }
 
-/// What a round multiplies by and adds: the bits of the key from `at` on. If few are needed, no
+/// The factor and the addend of a round: the bits of the key from `at` on. If few are needed, no
 /// other round has them.
 #[inline]
 fn parts(key: u64, at: u32) -> (u32, u32) {

@@ -1,5 +1,5 @@
-//! One server of a fleet: what it takes of the root's requests, and how it tells the root how long
-//! each took.
+//! One server of a fleet: its share of the root's requests, and how it tells the root how long each
+//! took.
 //!
 //! Every leaf draws the root's whole stream for itself and keeps the requests that ask it, so that
 //! leaves need not wait for each other and no leaf's share is ever stored. When a request comes, of

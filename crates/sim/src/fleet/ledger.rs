@@ -1,4 +1,4 @@
-//! What servers took, added up in the order of their numbers.
+//! The servers' figures, added up in the order of their numbers.
 //!
 //! Sums of floating-point numbers depend on the order of their parts, and threads deliver servers
 //! in any. So a server that is ready early waits until all before it have come: a handful at a
@@ -35,8 +35,8 @@ impl Served {
         let grew = || matches!(metrics.responses.sample(), Err(Doubt::Unstable));
         let working_ns: u64 = ended.residency.working_ns.iter().sum();
         let asleep_ns: u64 = ended.residency.asleep_ns.iter().sum();
-        // What a leaf still served after the end of the fleet's time is in its sums and in no
-        // point.
+        // The requests that a leaf still served after the end of the fleet's time are in its sums
+        // and in no point.
         let samples = metrics.samples.iter().take(points as usize);
         let cpu_watts = samples.map(|sample| {
             (sample.core_joules + ended.uncore_joules_of(sample)) / (sample.length_ns as f64 * 1e-9)
@@ -111,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// The sums by group, or what went wrong at the server of the lowest number.
+    /// The sums by group, or the error at the server of the lowest number.
     pub fn sums(self) -> Result<Vec<Sums>, ScenarioError> {
         self.failed.map_or(Ok(self.groups), Err)
     }

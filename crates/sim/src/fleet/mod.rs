@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Leaves do not influence each other, so each is a run of the [`Engine`] on its own share of the
-//! root's stream, on any thread, and what the root would have waited for is put together
-//! afterwards. Time and requests are the root's; service times are each leaf's own. Requests come
-//! to a leaf at the instant at which they come to the root: what the network takes is
+//! root's stream, on any thread, and the answers that the root would have waited for are put
+//! together afterwards. Time and requests are the root's; service times are each leaf's own.
+//! Requests come to a leaf at the instant at which they come to the root: the network's time is
 //! `server.outside`, a constant.
 //!
 //! Two passes over the root's stream belong to a run, beside one for each leaf: the first finds how
@@ -26,9 +26,9 @@
 //! request asks exactly `fanout` servers; the power of a fleet is the sum of that of its servers,
 //! over the same time.
 //!
-//! Files: `choice` which servers a request asks, `leaf` a server's part, `answers` what the root
-//! waits for, `ledger` the sum over servers, `story` the root's response times in order, `outcome`
-//! the figures.
+//! Files: `choice` which servers a request asks, `leaf` a server's part, `answers` the answers that
+//! the root waits for, `ledger` the sum over servers, `story` the root's response times in order,
+//! `outcome` the figures.
 
 mod answers;
 mod choice;
@@ -307,5 +307,5 @@ fn too_many(path: &Path) -> ScenarioError {
 
 /// The most servers [D]: with a thousand requests each they take some minutes.
 const SERVERS_MAX: u32 = 1 << 20;
-/// The most points of the time series: what the engine keeps without merging any.
+/// The most points of the time series: as many as the engine keeps without merging any.
 const POINTS_MAX: u32 = 256;

@@ -150,7 +150,7 @@ fn together(groups: &[Sums]) -> Sums {
     })
 }
 
-/// Response times of all runs together, and what they are worth.
+/// Response times of all runs together, and their uncertainty.
 fn responses(fleet: &Fleet, runs: &[Run], of: &dyn Fn(&Run) -> &Collector) -> (Responses, Verdict) {
     let all = |horizon, runs: &[Run]| {
         let mut all = Replications::new(horizon);

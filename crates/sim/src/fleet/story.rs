@@ -9,7 +9,7 @@ use crate::statistics::Collector;
 use hdrhistogram::Histogram;
 use workload::Jobs;
 
-/// What the root and its leaves have shown.
+/// The response times of the root and its leaves.
 pub(super) struct Story {
     /// Response times by number of leaves waited for: first those of one leaf, last the root's.
     pub waited: Vec<Collector>,
@@ -94,7 +94,7 @@ impl Open {
         self.sum_ns += u128::from(response_ns);
     }
 
-    /// What it was; the next one begins.
+    /// The story so far; the next one begins.
     fn close(&mut self) -> Stretch {
         let requests = self.responses.len();
         let some = requests > 0;

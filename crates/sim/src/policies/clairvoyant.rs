@@ -1,6 +1,6 @@
 use policy::registry::{Entry, Question, Word};
 
-/// What a clairvoyant does with its knowledge.
+/// How a clairvoyant uses its knowledge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clairvoyance {
     /// The deepest state whose target residency fits (the Peafowl paper's CISG, section 4.3).

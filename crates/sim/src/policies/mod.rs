@@ -265,7 +265,7 @@ impl Policies {
         })
     }
 
-    /// The service has what the policies need.
+    /// The service has all that the policies need.
     pub fn check_fit(&self, setup: &Setup) -> Result<(), PolicyError> {
         let needs = |key: &str, problem: &str, fix: &str| {
             let (key, problem, fix) = (key.to_owned(), format!("`{}` {problem}", self.line), fix.to_owned());
@@ -317,10 +317,10 @@ impl Policies {
     }
 }
 
-/// What to do for a policy that looks at one core's queue.
+/// The remedy for a policy that looks at one core's queue.
 const OWN_QUEUES: &str = "set server.dispatch = \"random\", \"round-robin\" or \"connections\"";
 
-/// What to do for a policy that looks at a device.
+/// The remedy for a policy that looks at a device.
 const ADD_DEVICE: &str = "add a table [server.device] with latency = \"ssd-read\" and interrupt = \"2us\", or what the device is like";
 
 pub(crate) fn queues(dispatch: Dispatch) -> Queues {

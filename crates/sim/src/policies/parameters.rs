@@ -61,8 +61,8 @@ impl Reader<'_> {
                 fix: fix.into(),
             });
         }
-        // On a store connections are what can be packed, and Peafowl does that; the goal is then
-        // the frequencies'.
+        // On a store connections can be packed, and Peafowl does that; the goal is then the
+        // frequencies'.
         if packs && word == JOINT {
             if self.params.contains_key(word) {
                 return Err(PolicyError {

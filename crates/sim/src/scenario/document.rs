@@ -27,8 +27,8 @@ impl Estimates {
         table.get("value")
     }
 
-    /// The same table with one numeric value multiplied: what the result owes to it. `None` if it
-    /// is not a number or a number with a unit.
+    /// The same table with one numeric value multiplied: it shows how much the result owes to that
+    /// value. `None` if it is not a number or a number with a unit.
     pub fn varied(&self, key: &str, factor: f64) -> Option<Self> {
         let varied = match self.value(key)? {
             Value::Float(number) => Value::Float(number * factor),
@@ -74,7 +74,7 @@ pub struct Document {
     used: Vec<String>,
 }
 
-/// What marks a value that stands in the table of ESTIMATEs.
+/// The mark of a value that stands in the table of ESTIMATEs.
 const ESTIMATE: &str = "estimate:";
 
 impl Document {
@@ -85,7 +85,7 @@ impl Document {
         Self::parse(path, &text, estimates)
     }
 
-    /// The same of a text; `path` is what errors call it.
+    /// The same of a text; `path` is its name in errors.
     pub fn parse(path: &Path, text: &str, estimates: &Estimates) -> Result<Self, ScenarioError> {
         // Once with types, so that an error has its line in the file; a document with estimates in
         // it cannot be, nor one that names files.
@@ -256,7 +256,7 @@ fn place_files(key: &str, value: &mut Value, folder: &Path) {
     }
 }
 
-/// What marks a shape that stands in a file.
+/// The mark of a shape that stands in a file.
 const CSV: &str = "csv:";
 
 fn parse_table(path: &Path, text: &str) -> Result<Table, ScenarioError> {

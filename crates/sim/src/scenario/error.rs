@@ -1,4 +1,4 @@
-//! What can be wrong with a scenario.
+//! The errors of a scenario.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ pub enum ScenarioError {
     #[error("{}: {cause}", path.display())]
     Malformed {
         path: PathBuf,
-        /// What the reader says: line, key, what was expected.
+        /// The reader's message: line, key, the expected value.
         cause: String,
     },
     #[error("{}: {key}: {problem}\n\nhint: {fix}", path.display())]

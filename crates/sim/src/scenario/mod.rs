@@ -57,12 +57,12 @@ pub struct Scenario {
     pub variant: Vec<Variant>,
     #[serde(default)]
     pub fleet: Option<Fleet>,
-    /// What a paper's figure shows of it.
+    /// The part of it that a paper's figure shows.
     #[serde(default)]
     pub figure: Option<Figure>,
 }
 
-/// The machine: a preset, and what is different about it.
+/// The machine: a preset, and its differences from that.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Machine {
@@ -158,8 +158,8 @@ pub struct Server {
     pub workers: Option<u16>,
     /// How long a connection that moves is on its way. 20 us: measured of `roost serve`.
     pub transfer: Option<Time>,
-    /// What each worker's load limit is known to be when the run begins, in requests per second:
-    /// Peafowl learns it from a peak, and a run at one load has none.
+    /// Each worker's load limit, known when the run begins, in requests per second: Peafowl learns
+    /// it from a peak, and a run at one load has none.
     #[serde(with = "workload::rate_text::optional")]
     pub learned_limit: Option<Rate>,
     /// By how much the shards of one request differ.
@@ -249,7 +249,7 @@ pub struct Run {
     pub requests: u64,
     /// Upper bound on the simulated time.
     pub length: Option<Time>,
-    /// The rate as a share of what the workers can do at the nominal clock.
+    /// The rate as a share of the workers' capacity at the nominal clock.
     pub utilisation: Option<f64>,
     /// Everything random follows from this number.
     pub seed: u64,

@@ -295,7 +295,7 @@ impl Document {
             return Err(self.wrong("machine.timer", "0", "give a period, such as 200ms"));
         }
         let tick = scenario.machine.tick.map_or(Some(Duration::from_millis(4)), |tick| tick.0);
-        // The goal is the client's; the server has what lies outside it less.
+        // The goal is the client's; the server has less, by the time outside it.
         let outside = server.outside.map_or(Duration::ZERO, |time| time.0);
         let goal = scenario.goal.map(|goal| Goal { latency: goal.latency - outside, ..goal });
         if goal.is_some_and(|goal| goal.latency == Duration::ZERO) {

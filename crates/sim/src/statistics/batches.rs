@@ -6,7 +6,7 @@
 //! them, of the same length, whatever the length of the run; memory is that of so many histograms.
 //!
 //! Whether batches are long enough cannot be seen from 32 to 64 of them: their correlation is only
-//! known to +-0.15. So each also keeps the sums of its eight *stretches*. What correlates from
+//! known to +-0.15. So each also keeps the sums of its eight *stretches*. The correlation from
 //! stretch to stretch shows how far the process remembers; a correlation r of stretches of length b
 //! means a memory of about b / 3 at r = 0.2, and of b at r = 0.5.
 
@@ -81,8 +81,8 @@ pub(super) struct Batches {
     spare: Vec<Batch>,
     /// Number of requests in a closed batch.
     size: u64,
-    /// The stretch of the open one that is being filled, what the open one had before, and until
-    /// the stretch is full.
+    /// The stretch of the open one that is being filled, the sums of the open one before it, and
+    /// until the stretch is full.
     stretch: usize,
     before_ns: u128,
     left: u64,
@@ -153,7 +153,7 @@ impl Batches {
         self.size *= 2;
     }
 
-    /// What is full now stays as it is; what is recorded from now on is dropped.
+    /// The batches that are full now stay as they are; later records are dropped.
     pub(super) fn seal(&mut self) {
         self.sealed = true;
     }

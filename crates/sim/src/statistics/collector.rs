@@ -29,8 +29,8 @@ impl Collector {
         Self { batches, stability, precisions, forgets_from: None, precise: false }
     }
 
-    /// A request is done. Requests are told in the order in which they complete (or arrive: what
-    /// matters is that neighbours in time are neighbours here).
+    /// A request is done. Requests are told in the order in which they complete (or arrive: it only
+    /// matters that neighbours in time are neighbours here).
     #[inline]
     pub fn record(&mut self, response_ns: u64) {
         if self.batches.record(response_ns) {
@@ -51,8 +51,8 @@ impl Collector {
     /// interval narrow. So there are two looks for each doubling of the length: at 64 batches, and
     /// at 45, which is half way. And a run without congested spells looks precise because it has
     /// none. So the run is to be four times as long as it was when stretches of its batches ceased
-    /// to correlate: most of what is reported came after that was found. By then a batch is some
-    /// fifty times as long as the autocorrelation of response times adds up to.
+    /// to correlate: most of the reported requests came after that was found. By then a batch is
+    /// some fifty times as long as the autocorrelation of response times adds up to.
     fn look(&mut self) {
         let closed = self.batches.closed();
         if self.precise || self.precisions.is_empty() || !(closed.len() == MOST || closed.len() == HALF_WAY) {
@@ -66,7 +66,8 @@ impl Collector {
         let forgets_from = *self.forgets_from.get_or_insert(recorded);
         if recorded >= FIRST_LOOK.max(PILOTS * forgets_from) && self.shortfalls().is_empty() {
             self.precise = true;
-            // What comes until the caller looks would change the intervals that were found to hold.
+            // Requests that come until the caller looks would change the intervals that were found
+            // to hold.
             self.batches.seal();
         }
     }

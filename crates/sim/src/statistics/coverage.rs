@@ -2,7 +2,7 @@
 //!
 //! An interval that claims 95 % has to contain the truth in 95 of 100 runs; nothing but many runs
 //! shows whether it does. [`CELLS`] are the queues that this is measured on, [`coverage`] runs one
-//! of them with consecutive seeds. What simulates is the caller's: the engine in the benchmark, a
+//! of them with consecutive seeds. The simulation is the caller's: the engine in the benchmark, a
 //! recursion of a few lines in the tests. Runs that give no interval, and runs with one that
 //! misses, count the same: not covered.
 

@@ -18,9 +18,8 @@
 //! | [`precision`](Precision) | `1%@p99` |
 //! | [`coverage`](coverage::coverage) | how often all this is right |
 //!
-//! Invariants: memory does not depend on the number of requests; nothing reported is NaN;
-//! the result depends on what was recorded and its order, and for replications on nothing but their
-//! seeds.
+//! Invariants: memory does not depend on the number of requests; nothing reported is NaN; the
+//! result depends on the records and their order, and for replications on nothing but their seeds.
 //!
 //! Times are nanoseconds; intervals, being estimates, are floating-point numbers of them.
 

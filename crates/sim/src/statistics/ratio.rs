@@ -33,7 +33,7 @@ pub(super) enum Parts {
     Independent,
 }
 
-/// What the batches say of the ratio: it lies between `ratio - below` and `ratio + above`.
+/// The ratio of the batches: it lies between `ratio - below` and `ratio + above`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub ratio: f64,
@@ -62,7 +62,7 @@ pub(super) fn spread(pairs: &[(f64, f64)], parts: Parts) -> Option<Spread> {
         previous = residual;
     }
     let deviation = (square / (count - 1.0)).sqrt();
-    // What is left of equal batches by rounding is no variation.
+    // The difference that rounding leaves between equal batches is no variation.
     if deviation * count <= numerator.abs() * f64::EPSILON * 16.0 {
         return Some(Spread { ratio, error: 0.0, below: 0.0, above: 0.0 });
     }

@@ -1,7 +1,8 @@
-//! Means over time and per request of what accumulates: power, energy per request, residency.
+//! Means over time and per request of accumulating quantities: power, energy per request,
+//! residency.
 //!
-//! What is told are running totals: `observe(joules so far, seconds so far)` gives the mean power
-//! in watts. Every so many observations make a batch; when there are 64, neighbours are merged. The
+//! The inputs are running totals: `observe(joules so far, seconds so far)` gives the mean power in
+//! watts. Every so many observations make a batch; when there are 64, neighbours are merged. The
 //! interval is that of a ratio of sums (see [`ratio`](super::ratio)), so batches need not be
 //! equally long; the warm-up is left out as for response times.
 

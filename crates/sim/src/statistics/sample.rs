@@ -19,10 +19,10 @@
 //! precise and are wrong. So no interval is given of a run of fewer than 10,000 requests, of one
 //! that remembers most of a stretch ([`REMEMBERED`]), where a batch has few requests beyond the
 //! quantile ([`BEYOND_MIN`]), and where the share beyond it is known to no more than a fifth
-//! ([`SHARE_ERROR`]). What this cannot find is a run that is short against what its queue remembers
-//! and by chance has no congested spell at all: nothing in it says that there are any. Runs that
-//! end when they are precise are protected from that by their length
-//! ([`Collector`](super::Collector)); an author who fixes the length should know it.
+//! ([`SHARE_ERROR`]). This cannot find a run that is short against its queue's memory and by chance
+//! has no congested spell at all: nothing in it says that there are any. Runs that end when they
+//! are precise are protected from that by their length ([`Collector`](super::Collector)); an author
+//! who fixes the length should know it.
 
 use super::batches::{Batch, stretch_correlation};
 use super::ratio::{Parts, spread};

@@ -7,7 +7,7 @@
 //! The number in the system is noted 32 to 64 times in a run, at equal distances in requests; when
 //! 64 are noted every second one is dropped. The growth between notes over the *last half* of the
 //! run is held against its own scatter. Noise without drift (a queue at its limit) gives a t of
-//! about one, whatever the length of the run. A stable queue gives less: what grew has to shrink
+//! about one, whatever the length of the run. A stable queue gives less: growth has to shrink
 //! again. A drift gives a t that rises with the square root of the length: at a load of 1.02,
 //! exponential gaps and services, it passes [`GROWS`] after some 250,000 requests.
 //!
@@ -67,8 +67,8 @@ impl Stability {
         self.found >= 2
     }
 
-    /// True if the last half of what was seen grew by more than chance: the verdict on a run that
-    /// is over.
+    /// True if the last half of the notes grew by more than chance: the verdict on a run that is
+    /// over.
     pub(super) fn grows(&self) -> bool {
         let half = &self.notes[self.notes.len() / 2..];
         let (Some(first), Some(last)) = (half.first(), half.last()) else { return false };

@@ -4,16 +4,18 @@
 //! together:
 //!
 //! - *The first batch always goes.* Batches are so long that neighbours hardly hang together (see
-//!   [`ratio`](super::ratio)), so what the empty queue did is forgotten by the second.
-//! - *What learns for longer is found by MSER* (White, "An effective truncation heuristic for bias
-//!   reduction in simulation output", Simulation 69, 1997; MSER-5 is the same over batches of
-//!   five): leave out as many as make the standard error of the rest smallest, at most half. Our
-//!   batches grow with the run instead of holding five requests, so that memory does not.
+//!   [`ratio`](super::ratio)), so the effect of the empty queue is forgotten by the second.
+//! - *A longer warm-up, of a policy that learns, is found by MSER* (White, "An effective truncation
+//!   heuristic for bias reduction in simulation output", Simulation 69, 1997; MSER-5 is the same
+//!   over batches of five): leave out as many as make the standard error of the rest smallest, at
+//!   most half. Our batches grow with the run instead of holding five requests, so that memory does
+//!   not.
 //!
 //! MSER alone also leaves out a congested spell that happens to lie at the beginning, and the
 //! estimate is then too low: with it, the interval for the mean of M/M/10 covered the truth in 74
-//! of 100 runs (journal). So its advice is followed only if what it leaves out differs from the
-//! second half of the run, which it never chooses, by more than [`STRIKING`] standard errors.
+//! of 100 runs (journal). So its advice is followed only if the part that it leaves out differs
+//! from the second half of the run, which it never chooses, by more than [`STRIKING`] standard
+//! errors.
 
 /// How many of the batches to leave out; `None` if the run had not settled by its middle.
 pub(super) fn batches(means: &[f64]) -> Option<usize> {

@@ -1,5 +1,5 @@
-//! Policies in any combination, on machines and services of any kind: what a scenario accepts, the
-//! engine runs, and the sums are right at the end.
+//! Policies in any combination, on machines and services of any kind: the engine runs all that a
+//! scenario accepts, and the sums are right at the end.
 
 use super::{document, task};
 use proptest::prelude::*;
@@ -143,7 +143,7 @@ proptest! {
 
     #[test]
     fn whatever_a_scenario_accepts_the_engine_runs(document in any_document(), line in any_line(), seed in 1u64..1_000_000) {
-        // What does not fit is refused with its reason, and is no case.
+        // A combination that does not fit is refused with its reason, and is no case.
         prop_assume!(document.setup(&line, seed).is_ok());
         let outcome = task(document.clone(), &line, seed).run().expect("it was accepted");
         is_sound(&outcome, &document)?;

@@ -1,4 +1,4 @@
-//! The engine against closed forms, and what must hold in every run.
+//! The engine against closed forms, and the properties that hold in every run.
 //!
 //! The engine itself asserts Little's law and that no core's time is lost, at the end of every run,
 //! so each run here tests those too.

@@ -54,8 +54,8 @@ fn nonsense(value: &Value) -> Vec<(Value, bool)> {
     }
 }
 
-/// What is wrong with the check of `params`: they pass, and no parameter takes nonsense but for
-/// zeros of `zeros`.
+/// The faults of the check of `params`: none if they pass, and if no parameter takes nonsense but
+/// for zeros of `zeros`.
 fn faults<T: Check + Serialize + DeserializeOwned>(name: &str, params: &T, zeros: &[&str]) -> Vec<String> {
     let mut faults: Vec<String> =
         params.check().err().map(|wrong| format!("{name}: {wrong}")).into_iter().collect();

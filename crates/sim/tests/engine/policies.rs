@@ -90,7 +90,7 @@ fn the_power_of_a_story_has_the_interval_of_whole_runs() {
 }
 
 /// The controller of `roost govern`, on eight cores with background work that preempts: under
-/// steady load it finds a number and stays there, and what it parks costs no goal.
+/// steady load it finds a number and stays there, and the parked cores cost no goal.
 #[test]
 fn carb_with_a_goal_settles_under_steady_load_with_noise() {
     let text = |text: &str| Value::String(text.to_owned());

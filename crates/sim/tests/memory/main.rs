@@ -1,6 +1,6 @@
-//! Memory follows what is in the system, never how many requests have been through it.
+//! Memory follows the number in the system, never the number of requests that have been through it.
 //!
-//! A binary of its own, because it counts what the whole process allocates.
+//! A binary of its own, because it counts the allocations of the whole process.
 
 use sim::scenario::Estimates;
 use sim::{Document, Engine};
