@@ -51,7 +51,7 @@ impl ActiveIdle {
         }
     }
 
-    /// The set of active workers is this now: what has to change.
+    /// The set of active workers is this now: the commands that lead there.
     pub fn handle_active(&mut self, active: &[WorkerId]) -> Vec<Command> {
         let Self { mode, workers, shallowest_halt, in_force } = self;
         let mut commands = Vec::new();

@@ -1,8 +1,8 @@
 //! Parameters that can be: a policy is made only of values within the bounds of its table.
 //!
-//! A period of zero is a timer that is always due. A bound below the other one can never be kept.
-//! A number that is none makes every comparison false. They are refused here, with the key and
-//! what to write. Each policy's table of [`Parameter`]s stands beside its parameters.
+//! A period of zero is a timer that is always due. A bound below the other one can never be kept. A
+//! number that is none makes every comparison false. They are refused here, with the key and the
+//! value to write. Each policy's table of [`Parameter`]s stands beside its parameters.
 //!
 //! Invariants: the defaults and the papers' settings pass, and no number that is not finite
 //! does.

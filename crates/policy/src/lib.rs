@@ -8,8 +8,8 @@
 //! when to come back. Timeouts that come late, early or twice do no harm. All state is plain data
 //! that serde can write and read back exactly.
 //!
-//! - [`peafowl`]: how many workers of the store stay awake, decided by what each can carry in the
-//!   CPU time that it gets.
+//! - [`peafowl`]: how many workers of the store stay awake, decided by the load that each can carry
+//!   in the CPU time that it gets.
 //! - [`carb`]: the same question, answered by a search on measured response time.
 //! - [`governing`]: both for a service that was not changed, as the daemon drives it.
 //! - [`spread`]: how connections get onto the workers, when their number is decided elsewhere.
@@ -24,10 +24,11 @@
 //!   latency goal.
 //! - [`staging`]: requests held back and released together, so that the CPUs sleep together in
 //!   between.
-//! - [`quiescence`]: background work stands still while what the user waits for is waiting itself.
-//! - [`check`]: what parameters can be, held against what a file says.
+//! - [`quiescence`]: background work stands still while the work that the user waits for is waiting
+//!   itself.
+//! - [`check`]: the bounds of parameters, held against the values of a file.
 //! - [`kind`]: the traits that policies have, so that a driver knows none by its name.
-//! - [`registry`]: what each policy says of itself: words, question, parameters, maturity.
+//! - [`registry`]: the description of each policy: words, question, parameters, maturity.
 //! - [`log`]: a policy's inputs and outputs as lines of text, and their replay.
 
 pub mod active_idle;
@@ -70,7 +71,7 @@ pub use roster::{Guidance, Movable, Moved, Placement, Why};
 pub use scheduling::Scheduling;
 pub use sleep_state::SleepState;
 
-/// What a record leaves out: a figure that older ones do not have either.
+/// True for a value that a record leaves out: a figure that older ones do not have either.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

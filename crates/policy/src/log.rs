@@ -1,5 +1,5 @@
-//! The replay log: what a policy was told and what it answered, as lines of JSON, and the proof
-//! that it would say the same again.
+//! The replay log: a policy's inputs and its answers, as lines of JSON, and the proof that it would
+//! say the same again.
 //!
 //! Every instance (each worker's, and the scheduler's) has a log of its own, because each is driven
 //! by one thread in an order of its own. A log is a sequence of segments; the server bounds their
@@ -36,7 +36,7 @@ pub trait Recorded: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     fn apply(&mut self, now: Instant, input: &Self::Input) -> Self::Output;
 }
 
-/// What a worker's policy can be told: its `handle_*` and `poll_*` by name.
+/// The inputs of a worker's policy: its `handle_*` and `poll_*` by name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerInput {
@@ -111,7 +111,7 @@ impl Recorded for Worker {
     }
 }
 
-/// What a scheduling policy can be told.
+/// The inputs of a scheduling policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SchedulingInput {
@@ -125,8 +125,8 @@ pub enum SchedulingInput {
     Wanted { workers: u16 },
 }
 
-/// What a scheduling policy answers: the commands that the input led to, all of them, and a
-/// placement if asked for.
+/// The answer of a scheduling policy: all commands that the input led to, and a placement if asked
+/// for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SchedulingOutput {
@@ -178,7 +178,7 @@ enum LineIn<P: Recorded> {
     Step { at: Instant, input: P::Input, output: P::Output },
 }
 
-/// Why a replay is not what was recorded.
+/// The errors of a replay: it differs from its record, or the log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Divergence {
     #[error(
@@ -217,7 +217,7 @@ pub enum Divergence {
     },
 }
 
-/// What a replay that agreed with its log has done.
+/// The figures of a replay that agreed with its log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replayed<P> {
     pub segments: usize,
@@ -277,7 +277,7 @@ pub fn replay<P: Recorded>(text: &str) -> Result<Replayed<P>, Divergence> {
 pub struct Steps<P: Recorded> {
     /// The state that it begins with.
     pub state: P,
-    /// When it was told what, and what it answered.
+    /// The times, the inputs and the answers.
     pub steps: Vec<(Instant, P::Input, P::Output)>,
 }
 

@@ -1,4 +1,4 @@
-//! Buckets of lengths of time that grow with what they hold: `2^BITS` equal ones to an octave.
+//! Buckets of lengths of time that grow with the lengths in them: `2^BITS` equal ones to an octave.
 //!
 //! Below `2^(BITS+1)` ns a bucket is one nanosecond wide; above, a bucket is at most `1/2^BITS` as
 //! wide as its lengths. Finding one is a shift and an addition.

@@ -1,9 +1,9 @@
 //! The workers as a policy that places connections sees them, and the words it exchanges with its
 //! driver.
 //!
-//! A reading arrives once per report period; between two of them the picture is kept right by what
-//! completed transfers, new connections and closes say. A worker may therefore be believed to have
-//! a connection more or less than it has, for a moment; nothing here relies on an exact count, and
+//! A reading arrives once per report period; between two of them the picture is kept right by
+//! completed transfers, new connections and closes. A worker may therefore be believed to have a
+//! connection more or less than it has, for a moment; nothing here relies on an exact count, and
 //! the next reading corrects it.
 
 use machine::{Command, ConnId, CpuId, Duration, Instant, Rate, Reading, WorkerId};
@@ -151,8 +151,7 @@ impl WorkerTable {
         a.load.as_per_second().total_cmp(&b.load.as_per_second()).then(a.connections.cmp(&b.connections))
     }
 
-    /// Takes over what the workers report. A worker with connections is active, whatever was
-    /// thought.
+    /// Takes over the workers' reports. A worker with connections is active, whatever was thought.
     pub fn handle_reading(&mut self, reading: &Reading, commands: &mut VecDeque<Command>) {
         for report in &reading.workers {
             let Some(at) = self.place_of(report.worker) else { continue };

@@ -1,4 +1,4 @@
-//! How the store's connections are placed, whichever policy does it: what the live server drives.
+//! How the store's connections are placed, whichever policy does it: the live server drives this.
 //!
 //! The workers measure their load under every policy; only under [`Scheduling::Peafowl`] do they
 //! send guests home by themselves. [`Scheduling::worker_params`] sees to that.
@@ -73,7 +73,7 @@ impl Scheduling {
         }
     }
 
-    /// What `Worker::movable` said with the last report; before `handle_reading`.
+    /// The answer of `Worker::movable` with the last report; before `handle_reading`.
     pub fn handle_movable(&mut self, worker: WorkerId, movable: Option<Movable>) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_movable(worker, movable),
@@ -146,7 +146,7 @@ impl Scheduling {
         }
     }
 
-    /// What to tell every worker after a reading, as `Order::Guidance`.
+    /// The guidance for every worker after a reading, as `Order::Guidance`.
     pub fn guidance(&self) -> Guidance {
         match self {
             Self::Peafowl(scheduler) => scheduler.guidance(),

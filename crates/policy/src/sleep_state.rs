@@ -6,6 +6,6 @@ use serde::{Deserialize, Serialize};
 pub struct SleepState {
     /// From the beginning of the wake-up until the core executes.
     pub exit_latency: Duration,
-    /// What it takes while it sleeps.
+    /// Its power while it sleeps.
     pub power: Microwatts,
 }

@@ -51,7 +51,7 @@ pub struct Controller {
     /// Number of epochs so far in S0.
     held: u32,
     peak: Rate,
-    /// Mean square of what the tail changes by from epoch to epoch while nothing is done, in ns^2.
+    /// Mean square of the tail's change from epoch to epoch while nothing is done, in ns^2.
     scatter: f64,
 }
 
@@ -142,7 +142,7 @@ impl Controller {
                 self.step(State::Down);
             }
             State::Hold if rate_rose || worse => {
-                // What was bearable before is the measure, at the new rate.
+                // The tail that was bearable before is the measure, at the new rate.
                 self.anchor.rate = now.rate;
                 self.step(State::Up);
             }
@@ -161,7 +161,7 @@ impl Controller {
                 self.step(State::Down);
             }
             State::Up if worse && self.active == self.max_active => {
-                // Workers are not what is lacking; perhaps there are too many. Search from here.
+                // Workers are not lacking; perhaps there are too many. Search from here.
                 self.anchor = now;
                 self.step(State::Down);
             }

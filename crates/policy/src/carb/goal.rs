@@ -15,16 +15,16 @@
 //!   number is *barred* for a time that doubles with each failure, so that a goal just at the edge
 //!   makes no saw-tooth.
 //! - The rate jumps: to all workers at once, before the tail can tell (the paper's r_th).
-//! - It is missed with all workers: cores are not what is lacking. Perhaps there are too many of
-//!   them, each sleeping too deeply (CARB, Figure 3), so the search tries fewer while that helps,
-//!   and stays where the tail was shortest. [`Why::OutOfReach`] then says that the goal cannot be
-//!   kept by any number.
+//! - It is missed with all workers: cores are not lacking. Perhaps there are too many of them, each
+//!   sleeping too deeply (CARB, Figure 3), so the search tries fewer while that helps, and stays
+//!   where the tail was shortest. [`Why::OutOfReach`] then says that the goal cannot be kept by any
+//!   number.
 //! - No request at all: the fewest that are allowed.
 //!
 //! Terms. *Load* is the rate in buckets a fifth wide: a service's tail differs little within one.
-//! The epoch after workers were added answers what had queued up before, so it judges nothing but a
-//! jump of the rate; the driver begins to count anew when a change is in force, so that fewer
-//! workers are judged by what they cause.
+//! The epoch after workers were added answers the requests that had queued up before, so it judges
+//! nothing but a jump of the rate; the driver begins to count anew when a change is in force, so
+//! that fewer workers are judged by their own effect.
 //!
 //! Invariants: the number stays within its bounds; an epoch without a rate or without a tail
 //! changes nothing; under load and tails that stay the same the number settles, and the times
@@ -244,7 +244,7 @@ impl GoalSearch {
         self.goal
     }
 
-    /// Another goal from now on. What was seen stays true; what was judged by the old one does not.
+    /// Another goal from now on. Measurements stay true; verdicts by the old goal do not.
     pub fn set_goal(&mut self, goal: Goal) {
         self.goal = goal;
         self.barred.clear();
@@ -401,8 +401,8 @@ impl GoalSearch {
     fn go(&mut self, active: u16, why: Why) {
         let active = active.clamp(self.min_active(), self.max_active);
         self.roomy = 0;
-        // What queued up before is answered in the epoch after. Fewer have only what they cause
-        // themselves.
+        // The queue from before is answered in the epoch after. Fewer workers have only the queue
+        // that they cause.
         self.changed = active > self.active;
         self.active = active;
         self.why = why;
@@ -462,7 +462,7 @@ mod tests {
         // The last trial of two is 30 epochs after the first, the next 60 after that, then 120.
         let trials = played.windows(2).filter(|pair| pair[1] == 2 && pair[0] != 2).count();
         assert!((2..=3).contains(&trials), "{played:?}");
-        // From a failed trial it goes back to what is known, not to the top.
+        // From a failed trial it goes back to the known number, not to the top.
         let first = played.iter().position(|&active| active == 2).unwrap();
         assert!(played[first..].iter().all(|&active| active <= 3), "{played:?}");
     }

@@ -16,12 +16,12 @@
 //! Two presets. [`Params::paper`] is the paper's three algorithms as printed, with one rule added:
 //! a step that the bounds forbid counts as settled (as printed, the controller stays in S1 at the
 //! top or in S2 at the bottom for ever and never sees another change of load). The default also
-//! mends what measuring shows to be wrong:
+//! mends the faults that measuring shows:
 //! - compared is with the last *settled* epoch, the anchor, and not with the last epoch: a ramp
 //!   slower than a threshold per epoch is seen, and a tail cannot creep up by less than a threshold
 //!   at a time;
-//! - thresholds are shares of the highest rate seen instead of 5 and 20 kRPS, and never below what
-//!   Poisson counts and the tail's own scatter do by chance;
+//! - thresholds are shares of the highest rate seen instead of 5 and 20 kRPS, and never below the
+//!   chance variation of Poisson counts and of the tail;
 //! - scaling up goes on while the tail is worse than at the anchor, instead of giving a worker back
 //!   when the tail rises, and a worker that did not help is given back;
 //! - after a minute of holding it looks again whether one worker less will do;

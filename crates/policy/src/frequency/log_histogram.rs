@@ -1,8 +1,9 @@
-//! Lengths of time, counted in buckets that grow with what they hold: quantiles in bounded memory.
+//! Lengths of time, counted in buckets that grow with the lengths in them: quantiles in bounded
+//! memory.
 //!
 //! Below 128 ns a bucket is one nanosecond wide; above, each octave is cut into 64 equal buckets,
-//! so that a bucket is at most 1/64 as wide as what it holds is long. Counting is a shift, an
-//! addition and one write.
+//! so that a bucket is at most 1/64 as wide as the lengths in it. Counting is a shift, an addition
+//! and one write.
 //!
 //! Invariants: nothing is allocated after `new`; the order in which lengths were counted
 //! leaves no trace.

@@ -1,11 +1,11 @@
 //! How fast the cores run.
 //!
-//! A frequency policy is told what a core did and answers with a gear of its [`GearTable`], by
-//! value and without allocating. The driver applies the answer, and knows what the machine
-//! makes of it: the delay until a new gear is in effect, and cores that share a clock, of which the
+//! A frequency policy gets the work of a core and answers with a gear of its [`GearTable`], by
+//! value and without allocating. The driver applies the answer, and knows its effect on the
+//! machine: the delay until a new gear is in effect, and cores that share a clock, of which the
 //! fastest request wins.
 //!
-//! - [`gears`]: what all of them speak in.
+//! - [`gears`]: the gears that all of them speak in.
 //! - [`sensitivity`]: as slow as costs no more than a share of the core's own progress.
 //! - [`pegasus`]: as little power as keeps the measured latency just inside its target.
 //! - [`hurry_up`]: speed for the threads in the hot function, full speed for those that are in it

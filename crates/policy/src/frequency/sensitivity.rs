@@ -47,7 +47,7 @@ use machine::{CpuId, Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
-/// What is taken to be linear.
+/// The quantity that is taken to be linear.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Model {
@@ -134,7 +134,7 @@ impl Params {
     }
 }
 
-/// What a core did in one step.
+/// The work of a core in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Instructions executed, or work done in any other unit that stays the same.
@@ -166,7 +166,7 @@ pub struct Sensitivity {
     last: Option<Point>,
     /// Busy steps since the last sample or perturbation.
     without_sample: u32,
-    /// The step that is under way is in the slowest gear, to see what it does; the next will be in
+    /// The step that is under way is in the slowest gear, to see its effect; the next will be in
     /// the fastest.
     at_slowest: bool,
 }
@@ -209,7 +209,7 @@ impl Sensitivity {
     }
 
     fn lowest_within_slack(&self, gears: &GearTable) -> GearIndex {
-        // What arithmetic makes of nothing at all.
+        // The values that arithmetic makes of nothing at all.
         const ROUNDING: f64 = 1e-9;
         let Some(sensitivity) = self.sensitivity() else { return gears.fastest() };
         let slack = self.params.slack.as_f64() + ROUNDING;

@@ -7,9 +7,9 @@
 //!
 //! **Approach** \[ours; CARB's r_th between epochs\]. Compare like with like: not with the mean
 //! rate, since requests come in lumps, but with the highest window of each of the last epochs.
-//! Twice as much as ever lately is news. What comes again within [`REMEMBERED`] epochs is what this
-//! service does: its tail has told, at the end of those epochs, whether the cores were enough for
-//! it, and ringing at each lump would keep all cores awake for ever.
+//! Twice as much as ever lately is news. A peak that comes again within [`REMEMBERED`] epochs is
+//! usual for this service: its tail has told, at the end of those epochs, whether the cores were
+//! enough for it, and ringing at each lump would keep all cores awake for ever.
 //!
 //! Invariants:
 //! - No threshold before an epoch was seen, and none where there is nothing to wake.
@@ -24,7 +24,7 @@ pub struct Tripwire {
     peaks: VecDeque<u64>,
 }
 
-/// What the program in the kernel is told.
+/// The settings of the program in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
     /// So many arrivals in one window ring; `None`: nothing does.

@@ -1,10 +1,10 @@
 //! How fast the CPUs of a governed service may run.
 //!
 //! The kernel's own governor sees how busy a CPU is, and not whether that matters. Two policies
-//! know better, one by what a core gets done and one by what the service's clients feel:
-//! [`Sensitivity`] for each core, [`Pegasus`] for all of them; they are the simulator's very own.
-//! What they answer is asked for as a *cap*: below it the kernel still chooses, so nothing here
-//! makes a machine faster, or hotter, than it was.
+//! know better, one by the work that a core gets done and one by the latency that the service's
+//! clients see: [`Sensitivity`] for each core, [`Pegasus`] for all of them; they are the
+//! simulator's very own. Their answer is asked for as a *cap*: below it the kernel still chooses,
+//! so nothing here makes a machine faster, or hotter, than it was.
 //!
 //! Terms. A *seat* is a physical core with all its threads: they share a clock, so their
 //! instructions are added, and the seat was busy while any of them was. That share is not seen;
@@ -12,10 +12,10 @@
 //! fastest gear, and turbo above it. A seat is *dark* when it worked and nothing was counted of it.
 //!
 //! Invariants:
-//! - A cap is asked for when it changes and not otherwise, and is a gear of the table or what a
-//!   person wrote.
-//! - A parked CPU has the freest cap of the active ones: what else runs there is no worse off than
-//!   the service, and where CPUs share a clock, parked ones do not keep it fast.
+//! - A cap is asked for when it changes and not otherwise, and is a gear of the table or the value
+//!   that a person wrote.
+//! - A parked CPU has the freest cap of the active ones: other work there is no worse off than the
+//!   service, and where CPUs share a clock, parked ones do not keep it fast.
 //! - A seat that is dark for `lost_after` epochs is free, and learns anew when it is seen again.
 //! - At most one seat at a time makes its first trial in the slowest gear: they begin two epochs
 //!   apart.
@@ -106,13 +106,13 @@ pub enum Frequency {
 #[serde(rename_all = "snake_case")]
 pub enum ClockWhy {
     Configured,
-    /// What the core loses to a slower clock; unknown until it was tried.
+    /// The speed that the core loses to a slower clock; unknown until it was tried.
     Sensitivity(Option<Ratio>),
     /// Nothing is counted any more.
     Dark,
     /// The share of full power that keeps the latency inside its goal.
     Power(Ratio),
-    /// It is parked, and has what the active ones have.
+    /// It is parked, and has the cap of the active ones.
     Parked,
 }
 
@@ -156,7 +156,7 @@ enum Choice {
 pub struct ServiceFrequency {
     mode: Frequency,
     choice: Choice,
-    /// By CPU; what is not here is free.
+    /// By CPU; a CPU that is not here is free.
     in_force: BTreeMap<CpuId, FrequencyLimit>,
 }
 
@@ -174,7 +174,7 @@ impl ServiceFrequency {
         }
     }
 
-    /// Another goal, where latency decides; what was found stays.
+    /// Another goal, where latency decides; the findings stay.
     pub fn set_goal(&mut self, goal: Goal) {
         if let Frequency::Pegasus(own, _) = &mut self.mode {
             *own = goal;
@@ -196,7 +196,7 @@ impl ServiceFrequency {
         }
     }
 
-    /// What was learned belongs to how things were.
+    /// The learned state belongs to the conditions that it was learned in.
     pub fn forget(&mut self, place: &Place) {
         self.choice = choice(self.mode, place);
     }
@@ -255,7 +255,7 @@ impl ServiceFrequency {
         }
     }
 
-    /// What has to change, when so many seats are active.
+    /// The commands that are due when so many seats are active.
     pub fn limits(&mut self, place: &Place, active: u16) -> Vec<(Command, ClockWhy)> {
         let caps: Vec<(FrequencyLimit, ClockWhy)> =
             (0..place.seats.len()).map(|seat| self.cap(place, seat)).collect();
@@ -339,7 +339,7 @@ fn choice(mode: Frequency, place: &Place) -> Choice {
     }
 }
 
-/// What the controller is told of an epoch.
+/// The controller's input after an epoch.
 fn latency(service: &ServiceReading) -> pegasus::Latency {
     match (service.rate, service.tail) {
         (None, _) => pegasus::Latency::Unknown,
@@ -350,8 +350,8 @@ fn latency(service: &ServiceReading) -> pegasus::Latency {
     }
 }
 
-/// What a seat did in an epoch; `None` if it worked and nothing was counted, or nothing is known at
-/// all.
+/// The work of a seat in an epoch; `None` if it worked and nothing was counted, or nothing is known
+/// at all.
 fn progress(
     gears: &GearTable,
     step: Duration,
@@ -421,7 +421,7 @@ mod tests {
         })
     }
 
-    /// What a core's first thread shows that computes for this share of its time, under the cap
+    /// The reading of a core's first thread that computes for this share of its time, under the cap
     /// that is in force.
     fn works(frequency: &ServiceFrequency, cpu: CpuId, busy: f64, computing: f64) -> CpuReading {
         let clock = match frequency.in_force().get(&cpu) {

@@ -2,8 +2,8 @@
 //!
 //! A parked CPU has no limit of ours: it shall sleep as deeply as it can. For an active one there
 //! is a choice. `feedback` is the Tradeoffs paper's loop (section III-C) around the kernel's own
-//! governor, which cannot be replaced from outside: what it chose too deeply it counts in `above`,
-//! and what can be bounded is the exit latency. So the bound goes one state shallower where more
+//! governor, which cannot be replaced from outside: it counts sleeps that it chose too deep in
+//! `above`, and the exit latency can be bounded. So the bound goes one state shallower where more
 //! than a quarter of an epoch's sleeps were premature, and one deeper after so many good epochs
 //! \[D\]; never below the shallowest state that halts, since polling is no sleep.
 //!
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// What an active CPU may do when it has nothing to do.
+/// The rule for an active CPU that has nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleMode {
     /// The kernel's own governor decides; nothing is limited.
@@ -59,7 +59,7 @@ impl fmt::Display for IdleMode {
             Self::Shallow => f.write_str("shallow"),
             Self::Feedback => f.write_str("feedback"),
             Self::Deep => f.write_str("deep"),
-            // In whole nanoseconds: what is written must read back as the same.
+            // In whole nanoseconds: a written value must read back as the same.
             Self::Limit(latency) => write!(f, "{}ns", latency.as_nanos()),
         }
     }
@@ -203,7 +203,7 @@ impl ServiceIdle {
         }
     }
 
-    /// What has to change, when these CPUs are active.
+    /// The commands that are due when these CPUs are active.
     pub fn limits(&mut self, active: &BTreeSet<CpuId>) -> Vec<Command> {
         let Self { modes, halts, loops, in_force } = self;
         let mut commands = Vec::new();

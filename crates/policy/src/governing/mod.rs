@@ -5,10 +5,10 @@
 //! into CPUs, and above all know when not to be clever: a daemon that loses sight of its service,
 //! or whose writes are refused, must leave the machine as if it were not there.
 //!
-//! **Approach.** One state machine per service. A driver tells it what was seen once an epoch
-//! ([`Input::Reading`]) and what went wrong in between; it answers with commands, each with its
-//! reason ([`Decided`]). All of it is data, so a run can be recorded, replayed, and asked what it
-//! would have done under other parameters.
+//! **Approach.** One state machine per service. A driver gives it a reading once an epoch
+//! ([`Input::Reading`]) and the errors in between; it answers with commands, each with its reason
+//! ([`Decided`]). All of it is data, so a run can be recorded, replayed, and replayed under other
+//! parameters.
 //!
 //! ```text
 //!                 readings without a rate, N in a row; refusals, N in a row; drift that comes back
@@ -62,7 +62,7 @@ pub enum Cores {
     Goal(Goal, GoalParams),
 }
 
-/// What a service is governed by.
+/// The policies that govern a service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Params {
     pub cores: Cores,
@@ -87,7 +87,7 @@ impl Params {
 /// A machine and the part of it that the service may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// What can be given or taken, in the order in which it is given.
+    /// The CPUs that can be given or taken, in the order in which they are given.
     pub seats: Vec<Vec<CpuId>>,
     /// By CPU the exit latencies of its states that halt, the shallowest first.
     pub halts: BTreeMap<CpuId, Vec<Duration>>,
@@ -96,7 +96,7 @@ pub struct Place {
     pub gears: Option<GearTable>,
 }
 
-/// What the policy can be told.
+/// The inputs of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {
@@ -104,7 +104,7 @@ pub enum Input {
     Reading(Reading),
     /// A command could not be carried out.
     Refused { reason: String },
-    /// What was set reads something else, and still did after it was set again.
+    /// A setting reads something else, and still did after it was set again.
     Drift { what: String },
     /// Everything that was commanded is in force.
     Applied,
@@ -122,7 +122,7 @@ pub enum Input {
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     Goal(carb::Why),
-    /// The search by slope, and what it was doing.
+    /// The search by slope, and its last activity.
     Slope(carb::State),
     Configured,
     /// It fails open.
@@ -182,7 +182,7 @@ pub struct Decided {
     pub why: Why,
 }
 
-/// What a service is under now.
+/// The state that a service is in now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -258,7 +258,7 @@ impl Governing {
         (self.active, self.place.seats.len() as u16)
     }
 
-    /// What can be given and taken.
+    /// The CPUs that can be given and taken.
     pub fn place(&self) -> &Place {
         &self.place
     }
@@ -327,7 +327,7 @@ impl Governing {
         }
     }
 
-    /// What is to be done next.
+    /// The next decision that is to be carried out.
     pub fn poll_command(&mut self) -> Option<Decided> {
         self.decided.pop_front()
     }
@@ -423,7 +423,7 @@ impl Governing {
         self.idle.set_modes(params.idle);
         self.frequency.set_mode(params.frequency, &self.place);
         match (before.cores, params.cores, &mut self.search) {
-            // What was learned of the service stays.
+            // The learned state of the service stays.
             (Cores::Goal(_, old), Cores::Goal(goal, new), Search::Goal(search)) if old == new => {
                 search.set_goal(goal)
             }
@@ -455,7 +455,7 @@ impl Governing {
         let withdrawn = self.frequency.withdraw();
         self.decide(withdrawn, &why);
         let seats = self.place.seats.len() as u16;
-        // Told even where it changes nothing: what is in force may be another's doing.
+        // Told even where it changes nothing: another program may have made the present setting.
         self.active = seats;
         self.decided.push_back(Decided { command: Command::SetActiveCpus(self.active()), why });
     }

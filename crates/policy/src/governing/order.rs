@@ -1,9 +1,9 @@
 //! In which order cores are kept awake, and so which are parked first.
 //!
-//! What saves power is a whole physical core without work, and more so a whole socket: hyperthreads
-//! share a core's clock and caches, sockets an uncore and, where the machine has them, package
-//! sleep states. So the unit is a physical core with all its threads, a *seat*, and seats are
-//! filled socket by socket: those that are parked are as whole as can be.
+//! Power is saved by a whole physical core without work, and more so by a whole socket:
+//! hyperthreads share a core's clock and caches, sockets an uncore and, where the machine has them,
+//! package sleep states. So the unit is a physical core with all its threads, a *seat*, and seats
+//! are filled socket by socket: the parked ones are as whole as can be.
 
 use machine::{CpuId, CpuList, Topology};
 use std::collections::BTreeMap;

@@ -253,7 +253,7 @@ fn any_input() -> impl Strategy<Value = Input> {
 }
 
 proptest! {
-    /// The header's properties, kept by following the commands: what is in force is a prefix of the
+    /// The header's properties, kept by following the commands: the active CPUs are a prefix of the
     /// seats, only active CPUs are limited, and open or paused means all and none.
     #[test]
     fn whatever_happens_the_cpus_in_force_are_what_the_header_says(

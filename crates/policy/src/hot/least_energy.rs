@@ -1,13 +1,15 @@
 //! The clock at which light requests take the least energy (Hurry-up, Figure 2, observation 4: not
 //! the lowest).
 //!
-//! The problem: a slower core takes less power, and longer. While it works longer, what a working
-//! core keeps from sleeping is on longer too. Where the sum is least is Hurry-up's *middle* level.
+//! The problem: a slower core takes less power, and longer. While it works longer, the parts that a
+//! working core keeps from sleeping are on longer too. Where the sum is least is Hurry-up's
+//! *middle* level.
 //!
 //! The approach: for each gear of a machine's table, a request's CPU time is stretched as the
 //! simulator stretches it (all of it with the clock, but the part that waits for memory), and is
-//! charged what there would not be without it: what the core takes above its deepest sleep, and its
-//! share of what its socket takes beside the cores, above what that takes in *its* deepest sleep.
+//! charged the energy that there would not be without it: the core's power above its deepest sleep,
+//! and its share of the socket's power beside the cores, above the power of that in *its* deepest
+//! sleep.
 //!
 //! ```text
 //!   time(gear)   = time x (waiting + (1 - waiting) x measured at / gear)
@@ -16,9 +18,9 @@
 //!
 //! Where that comes from: the first line is the simulator's law of speed (`sim`, and Hurry-up III:
 //! nearly threefold the time at 1.0 of 2.6 GHz). The second is the difference of two machines, one
-//! that works on the request and one that sleeps as deep as it can: what is there either way (fans,
-//! memory that is refreshed, the other socket, an uncore that has no sleep) is in both, and so in
-//! neither. The powers are those of the machine's table, each with its source
+//! that works on the request and one that sleeps as deep as it can: the power that is there either
+//! way (fans, memory that is refreshed, the other socket, an uncore that has no sleep) is in both,
+//! and so cancels. The powers are those of the machine's table, each with its source
 //! ([`Platform::sources`]).
 //!
 //! *Uncore share* is 1 where this core alone keeps its socket awake, as with one client that asks
@@ -35,7 +37,7 @@
 use machine::{Duration, Kilohertz, Microwatts, Platform, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// What a light request asks of a core.
+/// The needs of a light request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// CPU time of one, at the clock `measured_at`.
@@ -72,7 +74,7 @@ pub struct LeastEnergy {
 /// A queue that is busier than this has no tail worth speaking of.
 const BUSY_MOST: f64 = 0.9;
 
-/// A socket's uncore, divided among its cores: what one is charged where all have the same load.
+/// A socket's uncore, divided among its cores: the charge of one where all have the same load.
 pub fn even_share(platform: &Platform) -> Ratio {
     Ratio::new(1.0 / f64::from(platform.cores_per_socket.max(1)))
 }

@@ -3,10 +3,9 @@
 //!
 //! The problem: Hurry-up (section IV-B) reads it off a flame graph by eye, as the topmost frame of
 //! the right package. A share of the CPU time alone does not choose: of a thread that serves
-//! requests, the loop that it lives in has the most. What tells the loop, the request and the
-//! request's parts from one another is how often each is *called*: the loop never, the parts many
-//! times, and the function that is wanted once for each request (once a shard, where a search is
-//! divided among shards).
+//! requests, the loop that it lives in has the most. The loop, the request and the request's parts
+//! differ in how often each is *called*: the loop never, the parts many times, and the function
+//! that is wanted once for each request (once a shard, where a search is divided among shards).
 //!
 //! The approach, in two steps, because counting costs the service something and sampling does not:
 //! 1. [`shortlist`]: from a profile, the functions that hold most of the request threads' time.
@@ -15,7 +14,7 @@
 //!
 //! Terms:
 //! - *Share*: of the CPU time of the threads that serve requests, the part spent in the function or
-//!   in what it called.
+//!   in its callees.
 //! - *Depth*: frames between the thread's first and the function, on average. A deeper one is the
 //!   inner one.
 //! - *Calls per request*: from outside; recursion is one call.
@@ -40,8 +39,8 @@ pub const TOLERANCE: f64 = 0.15;
 /// An inner function is as good as the best if it holds this part of the best one's share
 /// (`jvm.md`: 90 %).
 pub const ENOUGH: f64 = 0.9;
-/// Below this share a function is no candidate: to speed up what a thread hardly does gains
-/// nothing.
+/// Below this share a function is no candidate: to speed up a function that a thread hardly runs
+/// gains nothing.
 pub const LEAST_SHARE: f64 = 0.1;
 /// More calls than this are parts of a request, and no shards.
 pub const SHARDS_MAX: u32 = 64;
@@ -55,7 +54,7 @@ pub struct Profiled {
     pub depth: f64,
 }
 
-/// A function of the shortlist, with what counting found.
+/// A function of the shortlist, with its counted calls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     pub profiled: Profiled,
@@ -191,8 +190,8 @@ mod tests {
         Candidate { profiled: Profiled { share: Ratio::new(share), depth }, calls_per_request: calls }
     }
 
-    /// A search server's stack: the pool's loop, two wrappers, the function, what it calls once,
-    /// what it calls often.
+    /// A search server's stack: the pool's loop, two wrappers, the function, a callee called once,
+    /// a callee called often.
     fn search_server() -> Vec<Candidate> {
         vec![
             candidate(0.99, 1.0, Some(0.0)),

@@ -3,8 +3,8 @@
 //! Arrivals are counted in *blocks* of sixteen. The spread of the blocks' lengths gives the
 //! irregularity: for n gaps in a row, var(sum) / (n mean^2) is the squared coefficient of variation
 //! of a gap if gaps are independent, and more if short ones come together; so bursts of a dozen
-//! requests show where the gaps alone would not tell. What it costs is one addition per arrival and
-//! a few per block. The last one to two blocks tell the rate of this moment.
+//! requests show where the gaps alone would not tell. It costs one addition per arrival and a few
+//! per block. The last one to two blocks tell the rate of this moment.
 //!
 //! Four blocks in a row tell how high the rate was at its peak.
 //!
@@ -88,7 +88,7 @@ impl Counts {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Load {
     pub rate: f64,
-    /// The same plus its uncertainty and its trend: what to be prepared for.
+    /// The same plus its uncertainty and its trend: the rate to be prepared for.
     pub prepared: f64,
     /// Irregularity of the arrivals; 1 for Poisson.
     pub scv: f64,
@@ -177,7 +177,7 @@ impl Arrivals {
         self.window.blocks * f64::from(BLOCK) + f64::from(self.in_block) - f64::from(self.carried)
     }
 
-    /// The load is another: what came before is forgotten, but for the latest blocks.
+    /// The load is another: the blocks before are forgotten, but for the latest ones.
     pub fn restart(&mut self, now: Instant) {
         (self.window, self.older) = (Counts::default(), Counts::default());
         (self.began, self.carried) = (now, self.in_block);
@@ -188,7 +188,7 @@ impl Arrivals {
         *self = Self::new(now);
     }
 
-    /// Ends the window; `z` standard deviations are added to what to be prepared for.
+    /// Ends the window; `z` standard deviations are added to the rate to be prepared for.
     pub fn close(&mut self, now: Instant, z: f64) -> Load {
         let mut window = self.window;
         window.arrivals = self.count();

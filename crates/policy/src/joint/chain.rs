@@ -1,5 +1,4 @@
-//! A queue whose gear follows its length: how long it is, how long requests take, and what it
-//! costs.
+//! A queue whose gear follows its length: how long it is, how long requests take, and its power.
 //!
 //! With exponential service and Poisson arrivals the number in the system is a birth-death chain:
 //! from n - 1 to n with lambda, back with min(n, servers) / E S in the gear for n. Its distribution
@@ -29,7 +28,7 @@ use crate::frequency::{GearIndex, GearTable};
 const STEPS: usize = 96;
 /// So many of them lie below the length at which the gear is the fastest.
 const GRADED_STEPS: f64 = 48.0;
-/// What is less likely than this is left out.
+/// States less likely than this are left out.
 const NEGLIGIBLE: f64 = 1e-6;
 
 /// A range of lengths of the queue.
@@ -55,7 +54,7 @@ pub(super) struct Chain<'a> {
     variance: f64,
 }
 
-/// What follows from a gear for a queue in which all servers work.
+/// The consequences of a gear for a queue in which all servers work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     sigma: f64,

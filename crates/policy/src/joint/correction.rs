@@ -1,8 +1,8 @@
-//! What the model gets wrong, learned from the measured tail.
+//! The error of the model, learned from the measured tail.
 //!
-//! Plans are chosen by a predicted tail; what is learned is by what factor the measured tail is
+//! Plans are chosen by a predicted tail; the policy learns the factor by which the measured tail is
 //! longer, and predictions are multiplied by it. That is an integral controller on the logarithm of
-//! the error, with its reference in the model: it compares with what was predicted for the plan in
+//! the error, with its reference in the model: it compares with the prediction for the plan in
 //! force and not with the goal. So it does not wind up while the weakest plan is better than the
 //! goal or the strongest worse, and a plan that is better than it need be, because the next weaker
 //! one is too weak, is not mistaken for slack.
@@ -12,9 +12,9 @@
 //!
 //! Steady and graded plans have a factor each, as the models err differently.
 //!
-//! A window lasts until it has seen enough misses, over as many epochs as that takes; what was
-//! predicted for it is the mean over its requests. An epoch in which the load changed says nothing
-//! about the model and ends the window.
+//! A window lasts until it has seen enough misses, over as many epochs as that takes; its
+//! prediction is the mean over its requests. An epoch in which the load changed says nothing about
+//! the model and ends the window.
 //!
 //! Invariants: the factor stays within its bounds.
 

@@ -1,9 +1,9 @@
 //! Between two plans: how many requests in the system are too many for the active cores, and how
 //! many cores it takes then.
 //!
-//! A plan is made for the load of the last epoch; what comes before the next shows in the number of
-//! requests in the system at once. A request that finds `n` before `k` cores waits for n - k
-//! services, one after each E S / k, and then takes a service itself. In a steady gear it is in
+//! A plan is made for the load of the last epoch; requests that come before the next show in the
+//! number of requests in the system at once. A request that finds `n` before `k` cores waits for n -
+//! k services, one after each E S / k, and then takes a service itself. In a steady gear it is in
 //! danger when that, with the tail of a service, exceeds the goal:
 //!
 //! ```text
@@ -13,13 +13,13 @@
 //! and from there on the gear is the fastest. The *alarm* is where the fastest gear is needed. From
 //! there on it is asked whether that is enough. The goal leaves a `budget` besides a service's
 //! tail; k cores that are awake work through k budget of it, those that have to be woken through
-//! what is left after their exit latency. If the requests in the system, and those that will come
+//! the rest of it after their exit latency. If the requests in the system, and those that will come
 //! in excess meanwhile, do not fit, as many cores are woken as make them fit, and as many as the
 //! present rate needs, if it is above the plan's by more than chance.
 //!
 //! With a queue per core the number in the whole system says little about any one queue, but it
 //! says when the load is another. The alarm is five standard deviations above its mean then, if
-//! that is less, and not less than what would be one for a single queue.
+//! that is less, and not less than the alarm of a single queue.
 
 use super::model::{Model, STABLE};
 use super::pace::Pace;
@@ -28,7 +28,7 @@ use super::search::{Base, Rated, Speed};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
-/// What is looked up at an event, and what it takes to answer an alarm.
+/// The limits that are looked up at an event, and the needs of the answer to an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Guard {
     /// Gears by the number of requests in a queue.
@@ -44,7 +44,7 @@ pub(super) struct Guard {
     queueing: Queueing,
     /// A mean service in the fastest gear.
     service_ns: f64,
-    /// What the goal leaves for waiting in the fastest gear.
+    /// The time that the goal leaves for waiting in the fastest gear.
     budget_ns: f64,
     /// Time to wake a parked core.
     exit_ns: f64,
@@ -145,7 +145,7 @@ impl Guard {
         let active = f64::from(self.active);
         let surely = present.map_or(0.0, at_least);
         let for_rate = if surely > self.rate { surely * self.service_ns / WOKEN_LOAD } else { 0.0 };
-        // What comes before a woken core is ready, beyond what the others do meanwhile.
+        // The arrivals before a woken core is ready, beyond the work that the others do meanwhile.
         let coming = (surely - active / self.service_ns).max(0.0) * self.exit_ns;
         let work_ns = (f64::from(in_system) + coming) * self.service_ns;
         let lacking_ns = work_ns - active * self.budget_ns;

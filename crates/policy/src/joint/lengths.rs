@@ -1,8 +1,8 @@
-//! Lengths of time, counted in buckets that grow with what they hold, and forgotten by halves.
+//! Lengths of time, counted in buckets that grow with the lengths in them, and forgotten by halves.
 //!
 //! Below 64 ns a bucket is one nanosecond wide; above, each octave is cut into 32 equal buckets, so
-//! that a bucket is at most 1/32 as wide as what it holds is long. Counting is a shift, two
-//! additions and one write.
+//! that a bucket is at most 1/32 as wide as the lengths in it. Counting is a shift, two additions
+//! and one write.
 
 use crate::log_buckets::{Bucket, filled, place};
 use machine::Duration;
@@ -75,7 +75,7 @@ impl Lengths {
 /// 32 buckets to an octave: 3 %, before interpolation.
 const OCTAVE_BITS: usize = 5;
 
-/// 69 s. What takes longer has no tail goal to keep.
+/// 69 s. A request that takes longer has no tail goal to keep.
 const LONGEST_NS: u64 = (1 << LONGEST_BITS) - 1;
 const LONGEST_BITS: usize = 36;
 

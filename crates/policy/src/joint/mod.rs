@@ -14,8 +14,8 @@
 //! predicts tail and power of every *plan*: how many cores are active, how fast they run, in which
 //! idle state they spend their gaps; the others are *parked* in the deepest. The plan of least
 //! power within the goal is the *base*. How fast is a *pace*: one gear, or gears that follow the
-//! length of the queue at each event, which keeps the speed even at whatever the load needs. Three
-//! things make up for what the model cannot know:
+//! length of the queue at each event, which keeps the speed even at the load's need. Three things
+//! make up for the model's limits:
 //! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is
 //!   missed by jumps of the load, which teach the model nothing, has plans made for the peaks
 //!   (`reserve`);
@@ -27,7 +27,7 @@
 //!   ends it with the least plan at its regular end.
 //!
 //! **Anticipation.** Active cores sleep more deeply than C1 where the goal has room for the exit
-//! latency; a surge counts what will have come by the time that a core is awake.
+//! latency; a surge counts the requests that will have come by the time that a core is awake.
 //!
 //! **Terms.** Times that are learned are nanoseconds at the nominal clock. The *tail* is the goal's
 //! quantile of the response time. A *core* is one server of the queue: with hyperthreads, a
@@ -75,7 +75,7 @@ use service::Service;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// So many cores take requests. The others finish what they have and sleep in the deepest
+    /// So many cores take requests. The others finish their requests and sleep in the deepest
     /// state.
     pub active: u16,
     /// The gear of the active cores.
@@ -167,8 +167,8 @@ impl Joint {
         self.plan.gear.max(self.guard.pace.gear(queued))
     }
 
-    /// A request has come; there are `in_system` with it. Says what to do from now on, if that is
-    /// something else.
+    /// A request has come; there are `in_system` with it. Returns the new decision, if it differs
+    /// from the present one.
     #[inline]
     pub fn handle_arrival(&mut self, now: Instant, in_system: u32) -> Option<Plan> {
         self.in_system = in_system;
@@ -179,9 +179,9 @@ impl Joint {
         if in_system > self.watch_above { self.hurry(now) } else { None }
     }
 
-    /// A request is done: its computing (at the nominal clock), how long it waited for memory,
-    /// how long it took from its arrival; `in_system` are left. Says what to do from now on, if
-    /// that is something else.
+    /// A request is done: its computing (at the nominal clock), how long it waited for memory, how
+    /// long it took from its arrival; `in_system` are left. Returns the new decision, if it differs
+    /// from the present one.
     #[inline]
     pub fn handle_completion(
         &mut self,
@@ -207,8 +207,8 @@ impl Joint {
         }
     }
 
-    /// Makes a new plan at the end of an epoch, ends a surge that is over. Says what to do from now
-    /// on, if that is something else.
+    /// Makes a new plan at the end of an epoch, ends a surge that is over. Returns the new
+    /// decision, if it differs from the present one.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<Plan> {
         let before = self.plan;
         if self.epoch_ends.is_some_and(|due| due <= now) {
@@ -280,8 +280,8 @@ impl Joint {
         (self.plan != before).then_some(self.plan)
     }
 
-    /// The queue is short again. Back to the base plan, unless the rate is above what that was made
-    /// for.
+    /// The queue is short again. Back to the base plan, unless the rate is above the one that it
+    /// was made for.
     fn calm_down(&mut self, now: Instant) {
         if self.guard.has_jumped(self.arrivals.at_present(now)) {
             self.surge_until = Some(now + self.guard.hold);
@@ -301,7 +301,7 @@ impl Joint {
         Plan { active: self.base.active, gear, idle: self.base.idle }
     }
 
-    /// Sets what the next events are compared with.
+    /// Sets the limits that the next events are compared with.
     fn watch(&mut self) {
         let (pace, gear) = (&self.guard.pace, self.plan.gear);
         (self.watch_above, self.watch_below) = match (self.surge_until, self.params.queueing) {
@@ -355,7 +355,7 @@ impl Joint {
         let goal_ns = |kind: Kind| self.params.aim * target_ns / correction.factor(kind);
         let mut search = Search::new(model, dvfs_ns);
         let best = search.best(goal_ns(Kind::Steady), self.params.graded.then(|| goal_ns(Kind::Graded)));
-        // What is good enough stays.
+        // A result that is good enough stays.
         let good = |rated: &Rated| rated.tail_ns <= goal_ns(rated.base.speed.kind());
         let present = search.rate(self.base).filter(good);
         let stays = present.filter(|present| {

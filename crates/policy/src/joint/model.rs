@@ -1,4 +1,4 @@
-//! What a plan would do: the tail of the response time, and the power. Here for cores that run in
+//! The effect of a plan: the tail of the response time, and the power. Here for cores that run in
 //! one gear; with a gear that follows the queue, `chain` says how many wait and how long.
 //!
 //! Terms. `k` cores are active, in a gear in which everything takes `stretch` as long as at the
@@ -27,8 +27,8 @@
 //! ```
 //!
 //! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep.
-//! Target residencies play no part: what they say is said by exit latencies and powers, for each
-//! gear by itself.
+//! Target residencies play no part: exit latencies and powers express them, for each gear by
+//! itself.
 //!
 //! Error: `accuracy` tests it against exact values and simulation.
 
@@ -83,7 +83,7 @@ impl Model<'_> {
         self.shape.mean_ns * self.shape.stretch(self.gears.speed(gear))
     }
 
-    /// What each queue sees of the load.
+    /// Each queue's part of the load.
     pub fn queue(&self, active: u16) -> Queue {
         let cores = f64::from(active);
         match self.queueing {

@@ -4,7 +4,7 @@
 //! - *graded*: whatever is in the system shall be done within the *patience*, n E S <= patience for
 //!   each core; so the gear rises with the queue, from the one that works at least energy to the
 //!   fastest. A queue then holds itself at the length at which work is done as fast as it comes,
-//!   which is what makes this frugal: the speed is even, although no gear need fit the load.
+//!   which makes this frugal: the speed is even, although no gear need fit the load.
 //! - *steady*: one gear, and the fastest from where the goal is in danger. For clocks that change
 //!   slowly.
 

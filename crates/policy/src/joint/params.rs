@@ -67,7 +67,7 @@ pub enum Queueing {
     PerCore,
 }
 
-/// What the policy aims at, and how it learns.
+/// The aims of the policy, and how it learns.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
@@ -160,7 +160,7 @@ impl Default for Params {
 impl Params {
     /// The quantile, where a tail can be measured.
     pub(super) fn quantile(&self) -> f64 {
-        // What is no number asks for the most.
+        // A value that is no number asks for the most.
         if self.quantile.is_nan() { MOST_QUANTILE } else { self.quantile.clamp(0.5, MOST_QUANTILE) }
     }
 
@@ -173,7 +173,7 @@ impl Params {
     }
 
     /// The tail to be expected where the model says this one: another policy that chooses gears
-    /// spends what is left of the goal.
+    /// spends the rest of the goal.
     pub(super) fn expected_ns(&self, modelled_ns: f64) -> f64 {
         if self.paced_elsewhere { modelled_ns.max(self.target_ns()) } else { modelled_ns }
     }

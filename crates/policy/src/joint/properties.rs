@@ -5,7 +5,7 @@ use super::*;
 use crate::frequency::gears::tests::nine_gears;
 use proptest::prelude::*;
 
-/// What a driver does next, some time later.
+/// An event that a driver reports next, some time later.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrivals(u32),

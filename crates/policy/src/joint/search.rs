@@ -30,7 +30,7 @@ pub(super) enum Speed {
 }
 
 impl Speed {
-    /// Which model predicts what it does.
+    /// The model that predicts its effect.
     pub fn kind(self) -> Kind {
         match self {
             Self::Steady(_) => Kind::Steady,
@@ -53,26 +53,26 @@ pub(super) struct Base {
     pub idle: CstateIndex,
 }
 
-/// A plan and what it would do.
+/// A plan and its effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rated {
     pub base: Base,
     pub power: f64,
-    /// What the tail is predicted to be, exit latency and change of clock included.
+    /// The predicted tail, exit latency and change of clock included.
     pub tail_ns: f64,
     pub running: Running,
 }
 
-/// A search; it remembers what it asked.
+/// A search; it remembers its questions.
 pub(super) struct Search<'a> {
     model: Model<'a>,
     /// From asking for a gear until it works.
     dvfs_ns: f64,
-    /// Of so many cores in one gear; not stable, or what they do and their tail.
+    /// Of so many cores in one gear; not stable, or their work and their tail.
     steady: Vec<Option<Option<(Running, f64)>>>,
 }
 
-/// What was the slowest that kept the goal with fewer cores.
+/// The slowest gear that kept the goal with fewer cores.
 struct Fewer {
     gear: Option<GearIndex>,
     patience: i32,
@@ -88,7 +88,7 @@ struct Candidate {
 /// octave, [`PATIENCES`] of them \[D\].
 const PATIENCE_STEP: f64 = 0.917_004_043_204_671_2;
 const PATIENCES: i32 = 31;
-/// A pace is followed if its patience is so many times what the clock takes to change \[D\].
+/// A pace is followed if its patience is so many times as long as the clock takes to change \[D\].
 const QUICK_CLOCK: f64 = 4.0;
 
 /// A state with a longer exit latency is taken if it saves so much of the power for each share of
@@ -100,7 +100,7 @@ impl<'a> Search<'a> {
         Self { model, dvfs_ns, steady: vec![None; usize::from(model.cores) * model.gears.count()] }
     }
 
-    /// What `base` would do; `None` beyond the stability bound.
+    /// The effect of `base`; `None` beyond the stability bound.
     pub fn rate(&mut self, base: Base) -> Option<Rated> {
         let Base { active, speed, idle } = base;
         let exit_ns = self.exit_ns(idle.index());
@@ -203,8 +203,8 @@ impl<'a> Search<'a> {
         gears.iter().find(quick).unwrap_or(gears.fastest())
     }
 
-    /// The most patience with which responses stay within `room_ns`, and what the cores do then.
-    /// `known` is its step with fewer cores; and then with these.
+    /// The most patience with which responses stay within `room_ns`, and the work of the cores
+    /// then. `known` is its step with fewer cores; and then with these.
     fn most_patient(
         &self,
         active: u16,
@@ -332,7 +332,7 @@ mod tests {
                     Speed::Graded(..) => rate * model.service_ns(gears.fastest()),
                 };
                 prop_assert!(busy_most <= STABLE * f64::from(found.base.active), "{:?}", found);
-                // What sleeps more deeply may draw less, by what its longer exit is worth.
+                // A deeper sleep may draw less, by the worth of its longer exit.
                 for (idle, best) in best.into_iter().enumerate() {
                     let longer_ns = search.exit_ns(idle) - search.exit_ns(found.base.idle.index());
                     let worth = 1.0 - WORTH_OF_GOAL * longer_ns.max(0.0) / goal_ns;

@@ -1,5 +1,5 @@
-//! What requests need, as measured: how long at the nominal clock, and how much of that is waiting
-//! for memory.
+//! The needs of requests, as measured: how long at the nominal clock, and how much of that is
+//! waiting for memory.
 //!
 //! A slower clock stretches the computing part only. The policy takes the memory part as the same
 //! share of every request: then one distribution serves all gears, stretched by one factor for
@@ -10,7 +10,7 @@ use super::waiting::Residual;
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
-/// What was measured, the latest counting most.
+/// The measurements, of which the latest count most.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Service {
     lengths: Lengths,
@@ -18,7 +18,7 @@ pub(super) struct Service {
     memory_ns: f64,
 }
 
-/// From here on what is older is halved: 160 beyond a 99th percentile, a fifth of a second at 80
+/// From here on older counts are halved: 160 beyond a 99th percentile, a fifth of a second at 80
 /// kRPS \[D\].
 const REMEMBERED: u64 = 16_384;
 
@@ -59,7 +59,7 @@ impl Service {
 /// Some of the requests, neighbours in length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Part {
-    /// What share of all they are.
+    /// Their share of all.
     pub share: f64,
     pub mean_ns: f64,
     /// All of them, and those in later parts, are not shorter.
@@ -83,7 +83,7 @@ pub(super) struct Shape {
 
 /// No part holds a greater share, unless one bucket does.
 const GREATEST_PART: f64 = 1.0 / 48.0;
-/// Nor more than this of what is not shorter, ...
+/// Nor more than this share of the lengths that are not shorter, ...
 const OF_THE_LONGER: f64 = 0.2;
 /// ... down to this part of the misses that the quantile allows.
 const OF_THE_MISSES: f64 = 1.0 / 16.0;
@@ -110,7 +110,7 @@ impl Shape {
             sum_ns += share * middle_ns;
             longest_ns = bucket.to_ns;
         }
-        // Middles of buckets stood for what is in them; the mean is known exactly.
+        // Middles of buckets stood for their contents; the mean is known exactly.
         let stretch = mean_ns / sum_ns;
         let (mut longer, mut square) = (0.0, 0.0);
         for part in parts.iter_mut().rev() {

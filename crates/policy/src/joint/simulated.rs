@@ -3,7 +3,7 @@
 //!
 //! A request finds its queue; a core without work sleeps in the plan's state, or if it is parked in
 //! the deepest; waking takes the exit latency at the gear's power; a clock changes 10 us after it
-//! was asked to, the work in progress with it. A core that is parked finishes what it has.
+//! was asked to, the work in progress with it. A core that is parked finishes its requests.
 
 use super::*;
 use machine::{ClockDomain, FrequencyTable, Gear, GearKind, Kilohertz, Microwatts};
@@ -42,8 +42,7 @@ pub(super) fn states() -> Vec<SleepState> {
 
 #[derive(Clone, Copy, Debug)]
 enum Doing {
-    /// What is left of the work, at the nominal clock; when the request came; how much it is in
-    /// all.
+    /// The rest of the work, at the nominal clock; when the request came; how much it is in all.
     Working {
         left_ns: f64,
         arrived: f64,
@@ -66,7 +65,7 @@ struct Core {
 
 pub(super) struct Server {
     queueing: Queueing,
-    /// What decides; `None` if the plan is fixed.
+    /// The policy that decides; `None` if the plan is fixed.
     pub joint: Option<Joint>,
     pub plan: Plan,
     cores: Vec<Core>,
@@ -142,8 +141,8 @@ impl Server {
         while self.now < end {
             let per_ns = rate((self.now - begin) / 1e6) / 1e9;
             let gap = self.random.exponential() / per_ns.max(1e-18);
-            // Memoryless: what was not due within a tenth of a millisecond is drawn anew at the
-            // rate then.
+            // Memoryless: an arrival that was not due within a tenth of a millisecond is drawn anew
+            // at the rate then.
             let until = (self.now + gap.min(1e5)).min(end);
             self.advance(until);
             if gap <= 1e5 && until < end {
@@ -152,7 +151,7 @@ impl Server {
         }
     }
 
-    /// What was seen since the last call.
+    /// The figures since the last call.
     pub fn take(&mut self) -> Seen {
         let span = self.now - self.since;
         let parts: Vec<f64> =
@@ -330,7 +329,7 @@ impl Server {
     }
 }
 
-/// Knuth's MMIX generator, and what is drawn with it.
+/// Knuth's MMIX generator, and the values drawn with it.
 pub(super) struct Random(u64);
 
 impl Random {

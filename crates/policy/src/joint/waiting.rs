@@ -10,7 +10,7 @@
 //!   w_n = rho / (1 - rho f_0) * sum over j = 1..n of f_j w_(n-j)        w_0 = (1 - rho) / (1 - rho f_0)
 //! ```
 //!
-//! The residual is put onto the lattice so that its mean stays what it was. Beyond the lattice the
+//! The residual is put onto the lattice so that its mean stays the same. Beyond the lattice the
 //! tail goes on falling as it did at its end, which is right for a tail that is exponential at last
 //! (all services that have a bound).
 //!
@@ -40,8 +40,8 @@ impl Residual {
     /// second moment. Times in mean services.
     pub fn of(parts: &[Part], mean_ns: f64, second: f64) -> Self {
         let step = second / 2.0 / FINENESS;
-        // Half the square of what is positive: the triangle's weight between two points, integrated
-        // twice.
+        // Half the square of the positive part: the triangle's weight between two points,
+        // integrated twice.
         let ramp = |y: f64| y.max(0.0).powi(2) / 2.0;
         let mut mass = [0.0; POINTS];
         for part in parts {

@@ -86,6 +86,6 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     pub arrived: Instant,
-    /// What it has computed so far, at the nominal frequency.
+    /// Its computing so far, at the nominal frequency.
     pub done_compute: Duration,
 }

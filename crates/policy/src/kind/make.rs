@@ -121,7 +121,7 @@ pub struct Placed {
 /// Waking CPUs before a device answers.
 pub struct Anticipation {
     pub planner: wake_plan::Params,
-    /// What the planner subtracts; `None`: the deepest state's true exit latency.
+    /// The time that the planner subtracts; `None`: the deepest state's true exit latency.
     pub exit_latency: Option<Duration>,
     pub predictor: Predictor,
 }

@@ -1,19 +1,19 @@
-//! What a worker can carry, where load is busy time: a fixed share of the time that it gets of its
-//! CPU.
+//! The load that a worker can carry, where load is busy time: a fixed share of the time that it
+//! gets of its CPU.
 //!
-//! A count of requests says nothing of what a worker can carry: a pipelined preload brings fifty
-//! times the requests of the same work asked one by one, a multi-get of large values a thousandth.
-//! Work is what fills a CPU, so the limit is [`Params::full_busy`] of it, from the first report on,
-//! and no history can spoil it.
+//! A count of requests says nothing of a worker's capacity: a pipelined preload brings fifty times
+//! the requests of the same work asked one by one, a multi-get of large values a thousandth. Work
+//! fills a CPU, so the limit is [`Params::full_busy`] of it, from the first report on, and no
+//! history can spoil it.
 //!
 //! **Taken time.** The CPU may be taken away, by a hypervisor or by other programs. A turn that
-//! lasts for longer than any turn works ([`Params::turn_most`], and four times what as many
+//! lasts for longer than any turn works ([`Params::turn_most`], and four times as long as as many
 //! requests took of late) was interrupted. Only work is charged to connections; the ratio of
 //! charged time to the time between waits, taken time included, is the *share got*. A worker that
 //! gets half of its CPU is full at half the work.
 //!
 //! **In requests.** For the detector between two reports, and for people, the same limit is also
-//! given in requests per second, by what a request cost of late.
+//! given in requests per second, by the cost of a request of late.
 //!
 //! Invariants: the limit is between a twentieth of `full_busy` and `full_busy`; two seconds
 //! after the load is the same, so is the limit.
@@ -28,7 +28,7 @@ const REQUESTS_LEAST: u64 = 16;
 /// Time between waits from which the share got is told at the least.
 const WORKED_LEAST: Duration = Duration::from_micros(500);
 
-/// A turn that takes so many times what its requests took before is believed.
+/// A turn that takes so many times as long as its requests took before is believed.
 const TURN_SPREAD: f64 = 4.0;
 
 /// A worker that got less of its CPU than this shows nothing but noise.
@@ -61,7 +61,7 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// Requests were served in a turn that took `busy`; what of that is work.
+    /// Requests were served in a turn that took `busy`; returns the part of that which is work.
     #[inline]
     pub fn charge(&mut self, requests: u32, busy: Duration, params: &Params) -> Duration {
         // Many requests at once may take long; by how much is known from those before, and learned
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn long_turns_of_many_requests_are_believed_in_the_end() {
-        // 512 requests of 20 us each: ten times what a turn should take, in every turn.
+        // 512 requests of 20 us each: ten times as long as a turn should take, in every turn.
         let mut capacity = Capacity::default();
         let turn = Duration::from_micros(20) * 512;
         play(&mut capacity, 20, 9, 512, turn, turn * 9);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// Where load is busy time, a window is over after so many spans, however few requests came.
 const WINDOW_SPANS_MOST: u64 = 10;
 
-/// What a connection carries with it so that its load stays known.
+/// The books that a connection carries with it so that its load stays known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionLoad {
     window_start: Instant,
@@ -43,8 +43,8 @@ impl ConnectionLoad {
         let mut is_over = self.requests >= params.window_requests;
         if params.load == Load::BusyTime {
             self.busy += busy;
-            // Few requests may be heavy ones, and what they cost shall not be remembered until n
-            // have come.
+            // Few requests may be heavy ones, and their cost shall not be remembered until n have
+            // come.
             is_over |= now.since(self.window_start) >= params.window_span * WINDOW_SPANS_MOST;
         }
         if is_over {
@@ -65,13 +65,13 @@ impl ConnectionLoad {
         }
     }
 
-    /// The load at `now`, in what the policy counts.
+    /// The load at `now`, in the unit that the policy counts in.
     pub fn load(&self, now: Instant, params: &Params) -> Rate {
         let rate = self.rate(now, params);
         match params.load {
             Load::Requests => rate,
             Load::BusyTime => {
-                // What the open window holds already may be heavier than all before.
+                // The requests that the open window holds already may be heavier than all before.
                 let least = if self.measured.is_some() { params.window_span } else { params.report_period };
                 let elapsed = now.since(self.window_start).max(least).max(Duration::from_nanos(1));
                 let open = self.busy.as_nanos() as f64 / elapsed.as_nanos() as f64;

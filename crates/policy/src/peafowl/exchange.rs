@@ -5,7 +5,7 @@ use crate::{Guidance, Why};
 use machine::{ConnId, Duration, Pick, Rate, Ratio, WorkerId};
 use serde::{Deserialize, Serialize};
 
-/// What shall become of the connection whose requests were just served.
+/// The decision about the connection whose requests were just served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -13,7 +13,7 @@ pub enum Verdict {
     Send { target: WorkerId, why: Why },
 }
 
-/// What the scheduler (through the driver) tells a worker.
+/// An order of the scheduler (through the driver) to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -52,7 +52,7 @@ pub struct Transfer {
     pub why: Why,
 }
 
-/// What travels with a connection that leaves.
+/// The state that travels with a connection that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Departure {
     pub conn: ConnId,
@@ -63,7 +63,7 @@ pub struct Departure {
     pub rate: Rate,
 }
 
-/// What the driver saw of a worker in the last report period.
+/// The driver's counts of a worker in the last report period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {

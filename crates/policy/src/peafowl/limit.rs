@@ -1,8 +1,8 @@
 //! Learning the load limit (section 3.3): the highest load that a worker has carried for its own
 //! connections.
 //!
-//! Without the scheduler every connection would be served at home, and users accept what that
-//! gives. So the running maximum of the load of a worker's *resident* connections is a load that it
+//! Without the scheduler every connection would be served at home, and users accept the latency of
+//! that. So the running maximum of the load of a worker's *resident* connections is a load that it
 //! may also carry for guests. A sample with a Z-score above 2.5 is an outlier and does not become
 //! the maximum.
 //!
@@ -47,7 +47,7 @@ impl LearnedLimit {
         self.limit = limit;
     }
 
-    /// Whether these figures can have been learned: what is read from a file may be anything.
+    /// Whether these figures can have been learned: a value from a file may be anything.
     pub fn is_sound(&self) -> bool {
         let figures = [self.mean_per_s, self.variance, self.limit.map_or(0.0, Rate::as_per_second)];
         figures.iter().all(|figure| figure.is_finite() && *figure >= 0.0)

@@ -17,20 +17,23 @@
 //! ```text
 //!   connection.rs   the load of one connection: n requests in the time they took
 //!   limit.rs        the highest load of the residents, outliers left out
-//!   capacity.rs     what a worker can carry, where load is busy time
+//!   capacity.rs     the capacity of a worker, where load is busy time
 //!   overload.rs     an overload between two reports, seen within some tens of requests
-//!   worker.rs       Algorithm 1: what happens to the connection just served      scale up, at once, by each worker alone
-//!   scheduler.rs    who is emptied, where to, who rests, where new ones go       scale down, slowly, for all
-//!   params.rs       every constant                                               exchange.rs   what driver and worker say
+//!   worker.rs       Algorithm 1: the fate of the connection just served
+//!                   (scale up, at once, by each worker alone)
+//!   scheduler.rs    workers to empty, their targets, workers to rest, places of new connections
+//!                   (scale down, slowly, for all)
+//!   exchange.rs     the messages between driver and worker
+//!   params.rs       every constant
 //! ```
 //!
-//! **What the paper leaves open, and what is done here.**
+//! **Points that the paper leaves open, and the rule here.**
 //! - *n and the report period*: 64 requests, and at least 50 ms, so that a sum over connections is
 //!   known to a few per cent; 100 ms.
 //! - *"Approaches its limit"*: above 0.9 of it by more than the noise of its own measurement; and,
 //!   between two reports, by two leaky buckets.
 //! - *Packing*: up to 0.8, and only if that would have been possible for half a second; the gap to
-//!   0.9 is what keeps a packed worker from sending its guests home by chance.
+//!   0.9 keeps a packed worker from sending its guests home by chance.
 //! - *Connections that send nothing* are moved when an order's patience ends, quietest first; their
 //!   load decays by time.
 //! - *Workers that are home to no connection*, or have learned nothing yet, take the mean of the

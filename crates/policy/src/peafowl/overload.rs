@@ -88,7 +88,7 @@ impl Detector {
         self.last = self.last.max(now);
         let requests = f64::from(requests);
         self.lump = (self.lump + (requests - self.lump) * (requests / 256.0).min(1.0)).max(1.0);
-        // What the gap should have held at the known load, and what is left of earlier credit.
+        // The work that the gap should have held at the known load, and the rest of earlier credit.
         let stall_ns = gap_ns.min(self.stall_memory_ns);
         let fade = 1.0 - stall_ns / self.stall_memory_ns;
         let earned = -self.load_per_ns * stall_ns;

@@ -2,10 +2,10 @@
 //!
 //! The paper prints few numbers: Z-score 2.5, a block of 30 s, limits that are compared as they
 //! are, and that the first measured rate is the first limit. It leaves open the length of a
-//! measuring window, the report period and what "approaches the limit" means. [`Params::paper`]
-//! keeps to what is printed and switches off what is ours; what the paper leaves open has the same
-//! value in both presets. [`Params::live`] is what the store runs by: load is busy time, so that no
-//! count of requests, however it came about, is ever taken for what a worker can carry.
+//! measuring window, the report period and the meaning of "approaches the limit". [`Params::paper`]
+//! keeps to the printed rules and switches off ours; a value that the paper leaves open is the same
+//! in both presets. [`Params::live`] is the store's preset: load is busy time, so that no count of
+//! requests, however it came about, is ever taken for a worker's capacity.
 
 use crate::Scheduling;
 use crate::check::Check;
@@ -41,7 +41,7 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-/// What a load is counted in.
+/// The unit of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
@@ -232,8 +232,8 @@ impl Default for Params {
 }
 
 impl Params {
-    /// What the store runs by: load is busy time, and what was decided is soon open to be decided
-    /// again, since a limit that needs no learning is not learned anew by mistakes.
+    /// The store's preset: load is busy time, and decisions are soon open to be revised, since a
+    /// limit that needs no learning is not learned anew by mistakes.
     ///
     /// A worker cannot be busy for more than all the time, so the detector's drain lies at the
     /// limit and one depth serves: at 0.8 of the limit it trips by chance once in e^26 requests,
@@ -251,8 +251,9 @@ impl Params {
         }
     }
 
-    /// The rules that the paper prints, and nothing else. What it leaves open keeps the default,
-    /// and so does what mends its published faults (silent connections move, orders expire).
+    /// The rules that the paper prints, and nothing else. A value that it leaves open keeps the
+    /// default, and so do the rules that mend its published faults (silent connections move, orders
+    /// expire).
     pub fn paper() -> Self {
         Self {
             window_span: Duration::ZERO,

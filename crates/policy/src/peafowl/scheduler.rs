@@ -174,7 +174,7 @@ impl Scheduler {
         Placement { home: self.roster.seats[home].id, serve: self.roster.seats[serve].id }
     }
 
-    /// What every worker needs to know of the whole.
+    /// The figures of the whole that every worker needs.
     pub fn guidance(&self) -> Guidance {
         Guidance { fallback_limit: self.fallback_limit(), share: self.unfair_since.map(|_| self.share()) }
     }
@@ -509,7 +509,7 @@ mod tests {
             })
             .collect();
         assert_eq!(orders, [1, 0, 1, 0, 1], "one per 200 ms");
-        // An answer that comes too late is taken for what it says and answers no other order.
+        // An answer that comes too late counts by its own content and answers no other order.
         scheduler.handle_moved(at_ms(450), &moved(1, 0, Why::Ordered, 10.0));
         assert_eq!(commands(&mut scheduler), []);
     }

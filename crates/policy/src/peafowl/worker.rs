@@ -1,4 +1,4 @@
-//! What a worker decides by itself (Algorithm 1): after each request, whether its connection goes
+//! A worker's own decisions (Algorithm 1): after each request, whether its connection goes
 //! elsewhere.
 //!
 //! ```text
@@ -6,9 +6,10 @@
 //!   a connection is handed to it    ---->    handle_arrival
 //!   requests of one were served     ---->    handle_served    ----> Stay, or Send to a target
 //!   the scheduler's order came      ---->    handle_order     ----> Accepted or Refused
-//!   poll_timeout() fell due         ---->    handle_timeout; then poll_transfer ----> a silent connection to send
+//!   poll_timeout() fell due         ---->    handle_timeout; then poll_transfer
+//!                                                             ----> a silent connection to send
 //!   the report period is over       ---->    handle_report    ----> a WorkerReading for the scheduler
-//!   a connection closed or was sent ---->    handle_departure ----> what must travel with it
+//!   a connection closed or was sent ---->    handle_departure ----> the books that travel with it
 //! ```
 //!
 //! A decision names a connection by its *slot*, the driver's index of it: small numbers, reused.
@@ -54,7 +55,7 @@ pub struct Worker {
     residents: u32,
     /// Connections at home here that are served elsewhere.
     away: u32,
-    /// The sum of the loads at the last report, corrected by what came and left since.
+    /// The sum of the loads at the last report, corrected by arrivals and departures since.
     load: Rate,
     learned: LearnedLimit,
     guidance: Guidance,
@@ -62,7 +63,7 @@ pub struct Worker {
     ceiling: Option<Rate>,
     /// Reports in a row with the tail above the goal.
     tail_missed: u32,
-    /// What it can carry, where load is busy time.
+    /// Its capacity, where load is busy time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     capacity: Option<Capacity>,
     /// Turns since the last report, and when that was.
@@ -70,7 +71,7 @@ pub struct Worker {
     turns: u32,
     #[serde(default, skip_serializing_if = "crate::is_default")]
     reported: Option<Instant>,
-    /// What one of its loads is uncertain by, as a share of it.
+    /// The uncertainty of one of its loads, as a share of it.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     noise: f64,
     /// Reports in a row in which it worked for too much of the time.
@@ -83,7 +84,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker without connections; `learned` is what an earlier run left, or nothing.
+    /// A worker without connections; `learned` is the limit of an earlier run, or nothing.
     pub fn new(params: Params, id: WorkerId, learned: Option<LearnedLimit>) -> Self {
         let mut worker = Self {
             id,
@@ -362,14 +363,14 @@ impl Worker {
         self.open
     }
 
-    /// What was learned, to be kept across restarts: in requests per second, whatever the policy
+    /// The learned limit, to be kept across restarts: in requests per second, whatever the policy
     /// counts.
     pub fn learned(&self) -> &LearnedLimit {
         &self.learned
     }
 
-    /// The limit in force, in what the policy counts: this worker's own, else what the scheduler
-    /// made of the others'.
+    /// The limit in force, in the unit that the policy counts in: this worker's own, else the one
+    /// that the scheduler made of the others'.
     pub fn limit(&self) -> Option<Rate> {
         self.own_limit().or(self.guidance.fallback_limit)
     }
@@ -422,7 +423,7 @@ impl Worker {
 }
 
 impl Worker {
-    /// The detector counts requests, so its drain is the limit at what a request costs of late.
+    /// The detector counts requests, so its drain is the limit at the cost of a request of late.
     fn arm_by_busy_time(&mut self) {
         let limit = self.limit();
         let in_requests = self.learned.limit();
@@ -696,7 +697,7 @@ mod tests {
             worker.handle_report(at_ms(now_ms), &Sample::default());
         }
         assert_eq!(*worker.learned(), learned);
-        // It closes at the other worker: from now on what is here is all there is.
+        // It closes at the other worker: from now on the requests that are here are all.
         worker.handle_order(at_ms(now_ms), Order::ClosedAway);
         worker.handle_report(at_ms(now_ms + 100), &Sample::default());
         assert_ne!(*worker.learned(), learned);

@@ -1,10 +1,10 @@
-//! Who is critical: marks that spread from trigger to response along what causes what.
+//! Critical tasks: marks that spread from trigger to response along cause and effect.
 //!
 //! Each interaction under way is one bit of a word. A task's *marks* are the interactions that have
 //! reached it, a channel's those that were written into it. Marks are added along every event that
 //! carries cause from one task to another and taken away everywhere when their interaction ends;
-//! nothing else takes them from a living task, so what is marked may be more than what truly
-//! matters, never less. Only marked tasks and channels are remembered.
+//! nothing else takes them from a living task, so more tasks may be marked than truly matter, never
+//! fewer. Only marked tasks and channels are remembered.
 
 use super::{ChannelId, Event, GroupId, InteractionId, Params, Role, Task, TaskId, Wait};
 use machine::{Duration, Instant};
@@ -29,7 +29,7 @@ struct Critical {
     marks: u64,
     /// True if its group was declared critical.
     always: bool,
-    /// What it is blocked on and since when; `None` if it runs, or if that is not known.
+    /// The wait that it is blocked in and since when; `None` if it runs, or if that is not known.
     blocked: Option<(Instant, Wait)>,
 }
 
@@ -74,7 +74,7 @@ impl Causal {
         }
     }
 
-    /// What each group was declared to be.
+    /// The declared role of each group.
     pub fn roles(&self) -> impl Iterator<Item = (GroupId, Role)> + '_ {
         self.roles.iter().copied()
     }
@@ -108,7 +108,7 @@ impl Causal {
         Ok(None)
     }
 
-    /// Forgets all interactions, and what only they make critical.
+    /// Forgets all interactions, and marks that come from them alone.
     pub fn forget_interactions(&mut self) {
         self.interactions.fill(None);
         self.channels.clear();

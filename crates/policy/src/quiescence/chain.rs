@@ -6,8 +6,8 @@
 //!      ^------------------- answers <----------- or answers at once <---------------'
 //! ```
 //!
-//! The policy sees what the driver sees of it: that a critical thread waits for the network, and
-//! that it goes on. The third party's own requests are not told. Each critical thread and each
+//! The policy sees the driver's part of it: that a critical thread waits for the network, and that
+//! it goes on. The third party's own requests are not told. Each critical thread and each
 //! background group has a CPU of its own.
 
 use super::{
@@ -21,17 +21,17 @@ const CRITICAL: GroupId = GroupId(1);
 /// The number of the first background group.
 pub(super) const BACKGROUND: u32 = 2;
 
-/// What a critical thread does, again and again, in steps.
+/// The steps of a critical thread, again and again.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub work: u64,
-    /// What it waits for, one after the other.
+    /// The waits of it, one after the other.
     pub parts: Vec<Part>,
     /// Each part of the third parties' time lasts up to so many steps longer.
     pub jitter: u64,
 }
 
-/// What a third party does before it answers or asks the next one.
+/// The work of a third party before it answers or asks the next one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Part {
     /// For so long it waits for something elsewhere.
@@ -40,7 +40,7 @@ pub(super) enum Part {
     Asks { group: usize, steps: u64 },
 }
 
-/// What a background group does of its own accord.
+/// The work of a background group of its own accord.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
     /// Longest burst; the shortest is a fifth of it.
@@ -75,7 +75,7 @@ pub(super) struct Chain {
     groups: Vec<Group>,
     /// True if commands are carried out.
     obeys: bool,
-    /// What each freeze and each thaw take, in steps of a CPU.
+    /// The cost of each freeze and each thaw, in steps of a CPU.
     cost: u64,
     freezer: u64,
     step: u64,
@@ -159,7 +159,7 @@ impl Chain {
         }
     }
 
-    /// Draws what the part takes, and enters it.
+    /// Draws the length of the part, and enters it.
     fn enter(&mut self, asker: usize, part: usize) {
         let jitter = self.askers[asker].program.jitter;
         let jitter = self.random(jitter + 1);
@@ -175,7 +175,7 @@ impl Chain {
     fn one_step(&mut self) {
         let mut is_idle = self.freezer == 0;
         self.freezer = self.freezer.saturating_sub(1);
-        // Each group serves the first who asks, and else does what is its own.
+        // Each group serves the first request, and else does its own work.
         let mut served = vec![None; self.groups.len()];
         for (number, asker) in self.askers.iter().enumerate() {
             if asker.works == 0
@@ -194,7 +194,7 @@ impl Chain {
             if served.is_none() && runs {
                 self.groups[number].work -= 1;
             }
-            // Time to sleep passes for the frozen too; what is due runs later.
+            // Time to sleep passes for the frozen too; work that is due runs later.
             let group = &mut self.groups[number];
             if group.work == 0 && group.own.load > 0.0 {
                 group.sleep = group.sleep.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Which groups stand still now: what the causal graph allows, and for no longer than is fair.
+//! Which groups stand still now: as the causal graph allows, and for no longer than is fair.
 //!
 //! Fairness is a debt, kept for each group: it grows while the group is frozen and is paid back
 //! while it runs, at such a rate that the frozen share stays below [`Params::max_share`]. At
@@ -11,7 +11,7 @@ use super::{Event, GroupId, Params, Role, TaskId, Verdict};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// What quiescence asks of its driver.
+/// The commands of quiescence to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuiescenceCommand {
@@ -323,7 +323,7 @@ impl Background {
         if self.debt <= rest {
             return self.as_of;
         }
-        // Rounded up: what is paid by then is rounded down, and a timer that comes a nanosecond too
+        // Rounded up: the payment by then is rounded down, and a timer that comes a nanosecond too
         // early is set again for the next one, and so on.
         let nano = Duration::from_nanos(1);
         self.as_of + (self.debt - rest + nano).scale(1.0 / repayment) + nano
@@ -331,7 +331,7 @@ impl Background {
 }
 
 impl Params {
-    /// What one second of running pays for. Neither nothing nor without end.
+    /// The time that one second of running pays for. Neither nothing nor without end.
     fn repayment(&self) -> f64 {
         let share = self.max_share.as_f64().clamp(0.01, 0.99);
         share / (1.0 - share)

@@ -3,8 +3,8 @@
 //! Marks ([`super::Event`]) follow one request as it goes; they know a helper only once it was
 //! reached. A request of the same type mostly goes the same way, so a background group that took
 //! part in one of the last [`MEMORY`] requests of a type is left alone from the next one's trigger
-//! on, before it is reached. A *type* is what the driver tells requests apart by, such as the port
-//! to which they come.
+//! on, before it is reached. A *type* is the mark by which the driver tells requests apart, such as
+//! the port to which they come.
 
 use super::GroupId;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ struct OfType {
     edges: Vec<((GroupId, GroupId, Edge), Seen)>,
 }
 
-/// What was learned, by type of request.
+/// The learned paths, by type of request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Graph {
     types: BTreeMap<u32, OfType>,
@@ -46,7 +46,7 @@ pub struct Graph {
 /// A group that took part in none of so many requests of a type is no longer spared for it. 16
 /// (ours).
 pub const MEMORY: u64 = 16;
-/// Types and edges at a time; what comes after is not learned.
+/// Types and edges at a time; later ones are not learned.
 const TYPES_MAX: usize = 64;
 const EDGES_MAX: usize = 256;
 

@@ -1,10 +1,10 @@
-//! What was learned of waits: how long each of its kind lasts, and whether a background group may
-//! be who is waited for.
+//! The learned waits: how long each of its kind lasts, and whether a background group may be waited
+//! for.
 //!
 //! A driver sees that a thread is blocked in `recv` on a connection to elsewhere, or in
-//! `epoll_wait`, but neither how long that will take nor, in the second case, what for. Both are
+//! `epoll_wait`, but neither how long that will take nor, in the second case, its cause. Both are
 //! learned per *site*: the group, the kind of the wait and its place (the port at the other end,
-//! the descriptor). What is expected is short of what was seen: of the last [`LENGTHS_MAX`] lengths
+//! the descriptor). The expected length is shorter than most: of the last [`LENGTHS_MAX`] lengths
 //! one in eight was shorter, so that a wait that is taken to be worth freezing for mostly is.
 //!
 //! A wait whose end may come from within the machine (several things at once, a socket to here) is
@@ -17,7 +17,7 @@ use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a driver can tell of a wait by itself.
+/// The nature of a wait as far as a driver alone can tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Nature {
@@ -36,7 +36,7 @@ pub struct Site {
     /// The group that its thread belongs to.
     pub group: GroupId,
     pub nature: Nature,
-    /// What tells it from others, as the driver numbers them.
+    /// The mark that tells it from others, as the driver numbers them.
     pub place: u64,
 }
 
@@ -73,7 +73,7 @@ const SITES_MAX: usize = 1024;
 const UNDER_WAY_MAX: usize = 16_384;
 
 impl Waits {
-    /// A wait begins. What to tell [`super::Quiescence`] of it.
+    /// A wait begins. Returns the wait as [`super::Quiescence`] shall see it.
     pub fn began(&mut self, now: Instant, task: TaskId, site: Site) -> Wait {
         let is_full = self.under_way.len() >= UNDER_WAY_MAX && !self.under_way.contains_key(&task);
         if matches!(site.nature, Nature::Other | Nature::Within) || is_full {
@@ -116,7 +116,7 @@ impl Waits {
         self.under_way.clear();
     }
 
-    /// Every site with what is expected of it, and whether it is believed.
+    /// Every site with its expected wait, and whether that is believed.
     pub fn sites(&self) -> impl Iterator<Item = (Site, Option<Duration>, bool)> + '_ {
         self.sites.iter().map(|(&site, history)| {
             let is_believed = site.nature == Nature::Io || history.clean >= CLEAN_MIN;
@@ -126,7 +126,7 @@ impl Waits {
 }
 
 impl History {
-    /// What to expect of the next one.
+    /// The expected length of the next one.
     fn wait(&self) -> Wait {
         let mut sorted = self.lengths.clone();
         sorted.sort();
@@ -174,7 +174,7 @@ mod tests {
         Site { group: GroupId(1), nature, place: 443 }
     }
 
-    /// Waits one after the other; what the last one was taken for.
+    /// Waits one after the other; returns the kind that the last one was taken for.
     fn wait(waits: &mut Waits, nature: Nature, lengths_ms: &[u64], by: Option<GroupId>) -> Wait {
         let mut now = Instant::ZERO;
         let mut told = Wait::Other;

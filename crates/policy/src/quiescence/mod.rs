@@ -1,11 +1,11 @@
-//! Slack-enabled quiescence: background work stands still while what the user waits for is waiting
-//! itself (the CPU sleeps paper, section 3).
+//! Slack-enabled quiescence: background work stands still while the work that the user waits for is
+//! waiting itself (the CPU sleeps paper, section 3).
 //!
 //! Background tasks (an update, a backup, an indexer) run a little now and a little then, and each
-//! time wake a CPU and what it shares with the others. While a response is being computed, they
-//! might as well: the CPUs are up anyway. But when all that works on the response is blocked, on
-//! the network or a disk, they could stand still unnoticed; then all CPUs sleep at once, and
-//! the background runs again, piggybacked, when the response goes on.
+//! time wake a CPU and the parts that it shares with the others. While a response is being
+//! computed, they might as well: the CPUs are up anyway. But when all that works on the response is
+//! blocked, on the network or a disk, they could stand still unnoticed; then all CPUs sleep at
+//! once, and the background runs again, piggybacked, when the response goes on.
 //!
 //! ```text
 //!   critical path    ####....wait for the network....####......disk......##   response
@@ -32,10 +32,10 @@
 //! a background task that is waited for. For the same reason a background group from which a
 //! critical task has lately received anything is left alone.
 //!
-//! **Whether at all.** Freezing costs something too, and what piles up has to be run. Where the
-//! driver reads for how long all CPUs are idle ([`Quiescence::handle_idle`]), it is tried out
-//! whether there is more of that with freezing than without; it is left off where there is not, and
-//! where it cannot be excluded that critical threads' cycles or waits get longer by it
+//! **Whether at all.** Freezing costs something too, and the work that piles up has to be run.
+//! Where the driver reads for how long all CPUs are idle ([`Quiescence::handle_idle`]), it is tried
+//! out whether there is more of that with freezing than without; it is left off where there is not,
+//! and where it cannot be excluded that critical threads' cycles or waits get longer by it
 //! (`payoff/mod.rs`).
 //!
 //! **Until when.** Until a critical task goes on; of waits that always last equally long
@@ -83,7 +83,7 @@ use serde::{Deserialize, Serialize};
 #[serde(transparent)]
 pub struct TaskId(pub u32);
 
-/// What is frozen together: a cgroup, as the driver numbers them.
+/// The unit of freezing: a cgroup, as the driver numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GroupId(pub u32);
@@ -112,7 +112,7 @@ pub enum ChannelId {
 #[serde(transparent)]
 pub struct InteractionId(pub u64);
 
-/// What a task is blocked on.
+/// The cause of a task's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wait {
@@ -179,7 +179,7 @@ pub enum Event {
     },
 }
 
-/// What a group was declared to be.
+/// The declared role of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {

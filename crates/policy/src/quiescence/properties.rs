@@ -17,7 +17,7 @@ fn task(id: u32) -> Task {
 /// Who is critical, with sets and without bounds.
 #[derive(Default)]
 struct Account {
-    /// By interaction: when it began, and what it has reached.
+    /// By interaction: when it began, and the tasks that it has reached.
     reached: BTreeMap<InteractionId, (Instant, BTreeSet<TaskId>, BTreeSet<ChannelId>)>,
     /// Tasks of the critical group that were heard of.
     always: BTreeSet<TaskId>,
@@ -260,7 +260,7 @@ mod wait_graphs {
             let found = judged.run(60);
             for asker in 0..programs.len() {
                 let ((_, _, without), (_, _, with)) = (free.figures(asker, 20), forced.figures(asker, 20));
-                // Plainly delayed: more than what the jitter makes of it.
+                // Plainly delayed: more than the jitter.
                 let is_delayed = (with as f64) < without as f64 * 0.93;
                 prop_assert!(
                     !is_delayed || found.pays != Some(true),

@@ -1,11 +1,11 @@
-//! What quiescence was told and what it commanded, for the replay log.
+//! The inputs and the commands of quiescence, for the replay log.
 
 use super::{Event, GroupId, Quiescence, QuiescenceCommand};
 use crate::log::Recorded;
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// What it can be told: its `handle_*` and `poll_*` by name.
+/// Its inputs: its `handle_*` and `poll_*` by name.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuiescenceInput {

@@ -75,15 +75,15 @@ fn of_waits_that_always_last_as_long_the_end_is_not_waited_for() {
     phone.event(0, trigger(main_thread()));
     let punctual = Wait::Punctual { length: Duration::from_millis(100) };
     assert_eq!(phone.event(5, block(main_thread(), punctual)), [Freeze(UPDATER), Freeze(INDEXER)]);
-    // What thawing takes before the end, and neither earlier nor later.
+    // The timeout comes before the end by the time that thawing takes, neither earlier nor later.
     let ends = at(105).since(Instant::ZERO) - Duration::from_micros(500);
     assert_eq!(phone.0.poll_timeout(), Some(Instant::ZERO + ends));
     assert_eq!(phone.timeout(104), []);
     phone.0.handle_timeout(Instant::ZERO + ends);
     assert_eq!(phone.commands(), [Thaw(UPDATER), Thaw(INDEXER)]);
     assert_eq!(phone.0.record().ended_early, 2);
-    // It lasts for longer than ever: worth it again, when it has done so for twenty times what
-    // freezing takes.
+    // It lasts for longer than ever: worth it again, when it has done so for twenty times as long
+    // as freezing takes.
     assert_eq!(phone.timeout(114), []);
     assert_eq!(phone.0.poll_timeout(), Some(at(115)));
     assert_eq!(phone.timeout(115), [Freeze(UPDATER), Freeze(INDEXER)]);

@@ -136,7 +136,7 @@ pub fn by_question(policies: &[Description]) -> Vec<(Question, Vec<&Description>
 }
 
 impl Description {
-    /// What it decides, where it runs and where it comes from, as sentences.
+    /// Its question, where it runs and where it comes from, as sentences.
     pub fn properties(&self) -> String {
         let decides: Vec<String> = self.decides.iter().map(Question::to_string).collect();
         let goal = if self.needs_goal { " Needs a goal." } else { "" };

@@ -1,10 +1,10 @@
-//! The registry: what each policy says of itself, beside its code.
+//! The registry: the description of each policy, beside its code.
 //!
 //! An [`Entry`] is one policy: the words that a line of policies may name it by, the question that
 //! it answers, its parameters, where it runs, how mature it is, and which paper it is from. A
 //! driver takes registries (this crate's [`POLICIES`](crate::POLICIES), the literature's, its own),
-//! finds a word's entry with [`find`], and knows from it what the word's parameters start from and
-//! what they can be.
+//! finds a word's entry with [`find`], and knows from it the defaults and the bounds of the word's
+//! parameters.
 //!
 //! A policy joins by a table of parameters ([`Check`]), an implementation of its
 //! [kind](crate::kind) and an `ENTRY` in its own file, and one line in its crate's list.
@@ -91,7 +91,7 @@ pub struct Word {
     pub word: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// What its parameters are before a file changes any.
+    /// Its parameters before a file changes any.
     pub settings: fn(&Surroundings<'_>) -> Value,
 }
 
@@ -115,7 +115,7 @@ pub fn settings<P: Serialize>(params: P) -> Value {
     serde_json::to_value(params).expect("plain data is written without error")
 }
 
-/// What a driver knows when it makes a policy. All of it may be missing.
+/// The driver's knowledge when it makes a policy. All of it may be missing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Surroundings<'a> {
     pub goal: Option<Goal>,

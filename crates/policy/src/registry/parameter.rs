@@ -1,4 +1,4 @@
-//! One parameter of a policy: its unit, what it can be, and where its default comes from.
+//! One parameter of a policy: its unit, its bounds, and where its default comes from.
 
 use machine::Duration;
 
@@ -15,13 +15,13 @@ pub struct Parameter {
     /// Where the default comes from: a paper's section, the kernel, a measurement, or why we chose
     /// it.
     pub source: &'static str,
-    /// What the driver sets it to, where it knows better than the default.
+    /// The value that the driver sets where it knows better than the default.
     pub given: Option<&'static str>,
-    /// What holds while the key is left out and has no default.
+    /// The rule that holds while the key is left out and has no default.
     pub absent: Option<&'static str>,
 }
 
-/// What a value is counted in, and so how a file writes it.
+/// The unit of a value, and so how a file writes it.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     /// Text such as `"100ms"`; `"never"` where the policy allows it.

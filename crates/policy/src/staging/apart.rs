@@ -17,9 +17,9 @@
 //! ```
 //!
 //! Going early has a price, a shorter rest for the server; so a stage gives way down to its
-//! [`Coming::floor`] only, half of what its most urgent request may take, which is how long it
-//! waits when it knows nothing. Beyond that bursts meet: many servers with long bursts do not fit
-//! one after the other, and staging is worth more than distance.
+//! [`Coming::floor`] only, half of the time that its most urgent request may take, which is how
+//! long it waits when it knows nothing. Beyond that bursts meet: many servers with long bursts do
+//! not fit one after the other, and staging is worth more than distance.
 //!
 //! Invariants:
 //! - no stage goes later than it would alone, nor earlier than its floor;
@@ -147,7 +147,7 @@ mod tests {
         (*state >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// What became of three servers' bursts.
+    /// The fate of three servers' bursts.
     #[derive(Debug, Default)]
     struct Seen {
         bursts: u64,

@@ -12,21 +12,21 @@
 //!                                     ^ released               ^ the most urgent deadline, less a burst's tail
 //! ```
 //!
-//! When to release: [`Mode::Period`] is what the paper measured (every 250 ms for a target of 500:
-//! 68 W became 53 W and the 99.9th percentile stayed below the target); [`Mode::Deadline`] is what
-//! it proposes ("when some staged requests are in danger of missing their latency deadlines") and
-//! does not build; [`Mode::Guarded`] is both, whichever comes first: a regular rhythm for as long
-//! as the deadlines allow it. In all of them a full stage is released too.
+//! When to release: [`Mode::Period`] is the mode that the paper measured (every 250 ms for a target
+//! of 500: 68 W became 53 W and the 99.9th percentile stayed below the target); [`Mode::Deadline`]
+//! is the one that it proposes ("when some staged requests are in danger of missing their latency
+//! deadlines") and does not build; [`Mode::Guarded`] is both, whichever comes first: a regular
+//! rhythm for as long as the deadlines allow it. In all of them a full stage is released too.
 //!
 //! Several stages need not burst together: [`Params::phase`] shifts the ends of one's periods, and
 //! [`phases`] gives each of several its own; in deadline mode [`timetable`] says whose burst goes a
 //! little earlier.
 //!
-//! What danger is, is learned. [`Tails`] knows how long requests take from release to completion in
-//! bursts of each size; and beyond what it foresees stands a margin that every miss widens and
-//! every success narrows a little, in such a proportion that in the long run only the tolerated
-//! share of held requests misses. Before bursts of a size are known, a request is held for half of
-//! its time at most: the paper's own proportion.
+//! The meaning of danger is learned. [`Tails`] knows how long requests take from release to
+//! completion in bursts of each size; and beyond its forecast stands a margin that every miss
+//! widens and every success narrows a little, in such a proportion that in the long run only the
+//! tolerated share of held requests misses. Before bursts of a size are known, a request is held
+//! for half of its time at most: the paper's own proportion.
 //!
 //! At high load, when the tail of a burst takes all the time there is, every request is in danger
 //! on arrival and is released at once: staging is off, by itself, until bursts are short again.

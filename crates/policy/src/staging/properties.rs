@@ -53,7 +53,7 @@ fn serve(params: Params, count: u64, between_ms: f64, service_ms: f64) -> Stager
 #[test]
 fn feedback_keeps_the_tolerated_share_in_the_long_run() {
     // Nearly always alone, and the longest of the last 19 is exceeded by one in twenty: five times
-    // what is tolerated, were it not for the margin.
+    // the tolerated share, were it not for the margin.
     let params = Params { quantile: Ratio::new(0.99), history: 19, first: 19, ..Params::default() };
     let record = serve(params, 100_000, 1_000.0, 40.0).record();
     let missed = record.held_and_missed + record.passed_and_missed;

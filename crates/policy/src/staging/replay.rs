@@ -5,7 +5,7 @@ use crate::log::Recorded;
 use machine::Instant;
 use serde::{Deserialize, Serialize};
 
-/// What a stage can be told.
+/// The inputs of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Input {

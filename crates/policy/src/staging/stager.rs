@@ -1,4 +1,4 @@
-//! The stage itself: what is held, and when it goes.
+//! The stage itself: the requests that are held, and when they go.
 
 use super::{Coming, Mode, Params, Tails};
 use machine::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 #[serde(transparent)]
 pub struct StagedId(pub u64);
 
-/// What becomes of a request that arrived.
+/// The verdict on a request that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -100,7 +100,7 @@ pub struct Stager {
 
 impl Stager {
     pub fn new(params: Params) -> Self {
-        // What a burst of the usual size takes; a larger one allocates once.
+        // Room for a burst of the usual size; a larger one allocates once.
         let room = params.max_staged.min(1024) as usize;
         Self {
             params,
@@ -313,7 +313,7 @@ impl Stager {
         true
     }
 
-    /// A burst begins with all that is staged. What is left of the one before goes with it.
+    /// A burst begins with all that is staged. The rest of the one before goes with it.
     fn begin(&mut self, now: Instant) {
         let size = self.size();
         self.in_service = size;

@@ -1,14 +1,14 @@
 //! How long requests take in bursts, by the size of the burst: learned from completions.
 //!
 //! The *size* of a burst is the number of requests in service just after its release, those of an
-//! earlier burst included: that is what they compete with. Sizes are taken together in classes that
-//! double (1, 2, 3-4, 5-8, ...). The *tail* of a class is the longest of its last completions. The
-//! next one of n is longer than all before with probability 1/(n + 1), whatever the distribution;
-//! and what is old is forgotten.
+//! earlier burst included: they compete with these. Sizes are taken together in classes that double
+//! (1, 2, 3-4, 5-8, ...). The *tail* of a class is the longest of its last completions. The next
+//! one of n is longer than all before with probability 1/(n + 1), whatever the distribution; and
+//! old completions are forgotten.
 //!
 //! A class that is not known is taken to be slower than the next smaller known one in proportion to
 //! its size, as if requests queued for a single CPU; where no smaller one is known, as slow as the
-//! next larger. What a class remembers fades while others are in use: or a class that was slow once
+//! next larger. The memory of a class fades while others are in use: or a class that was slow once
 //! would be avoided, never seen again, and slow for ever.
 //!
 //! Invariants: something is known of every size as soon as it is of any.

@@ -1,15 +1,15 @@
-//! What a payer may ask for in the long run, and the machine's callers together: so often, and for
-//! so much of the time.
+//! A payer's allowance in the long run, and that of all the machine's callers together: so often,
+//! and for so much of the time.
 //!
-//! A bound on what is outstanding keeps the planner small, but not the machine asleep: one payer
+//! A bound on outstanding requests keeps the planner small, but not the machine asleep: one payer
 //! could ask again each time and keep a CPU awake for ever. So each has two buckets. One fills with
 //! requests at `rate` and holds a second's worth; an accepted request takes one. The other counts
 //! the time for which CPUs were kept awake on its account as a debt, which is paid off at `share`
-//! of one CPU's time; who owes more than `share` of `over` is refused until less is owed.
+//! of one CPU's time; a payer that owes more than `share` of `over` is refused until it owes less.
 //!
-//! Invariants: over any length of time t no more than rate * (t + 1 s) requests are
-//! accepted, and the time awake on one's account is at most share * (t + over), and what was
-//! accepted and not over when the debt reached its bound. A refused request takes nothing.
+//! Invariants: over any length of time t no more than rate * (t + 1 s) requests are accepted, and
+//! the time awake on one's account is at most share * (t + over), plus the requests accepted and
+//! not over when the debt reached its bound. A refused request takes nothing.
 
 use super::Refused;
 use crate::check::Check;

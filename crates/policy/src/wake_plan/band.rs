@@ -3,8 +3,8 @@
 //! Whatever model says "540 us", its own past errors say how far to trust it. The band reaches from
 //! a low to a high one of the last errors, so that it holds the next with a chosen probability (see
 //! `recent`): lopsided where errors are, narrow where the model is good, wider as soon as it is
-//! not. Confidence is a window, in the planner's currency: what a worse model costs is time awake,
-//! and the energy of that is on the bill of the principal that asked.
+//! not. Confidence is a window, in the planner's currency: a worse model costs time awake, and the
+//! energy of that is on the bill of the principal that asked.
 //!
 //! Before there are errors enough for the promised probability, the band is also no narrower than a
 //! first guess. A band so wide that a CPU would hardly sleep before it is no prediction.

@@ -12,10 +12,10 @@
 //!                from                      until
 //! ```
 //!
-//! Invariants: windows are in order and more than `min_sleep` apart; each begins where a
-//! request begins and ends where one ends; every request lies in one. What is open is charged from
-//! the moment that it opened to the moment that it closed, by the driver's clock, so late timeouts
-//! are paid for too.
+//! Invariants: windows are in order and more than `min_sleep` apart; each begins where a request
+//! begins and ends where one ends; every request lies in one. A window is charged from the moment
+//! that it opened to the moment that it closed, by the driver's clock, so late timeouts are paid
+//! for too.
 
 use super::ledger::Ledger;
 use super::{Principal, RequestId, Window};
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuCosts {
     pub cpu: CpuId,
-    /// What waking takes from the state that it would sleep in: measured, a high percentile;
+    /// The time to wake from the state that it would sleep in: measured, a high percentile;
     /// advertised where none was measured.
     pub exit_latency: Duration,
     /// A sleep shorter than this saves nothing: the target residency of its shallowest state that
@@ -61,7 +61,7 @@ pub(super) struct CpuPlan {
     open: Option<Window>,
     /// The open window is charged up to here.
     charged_to: Instant,
-    /// What the driver was told last.
+    /// The last command to the driver.
     told: Option<Window>,
 }
 
@@ -79,7 +79,7 @@ impl CpuPlan {
         self.standing.len()
     }
 
-    /// Pays for what was open until `now` and drops the requests that are over.
+    /// Pays for the windows that were open until `now` and drops the requests that are over.
     pub fn advance(&mut self, now: Instant, ledger: &mut Ledger) {
         if self.open.is_some() {
             self.charge(now, ledger);
@@ -155,7 +155,7 @@ impl CpuPlan {
         })
     }
 
-    /// The whole plan: what the standing requests merge into.
+    /// The whole plan: the merged standing requests.
     pub fn windows(&self) -> impl Iterator<Item = Window> {
         let mut rest = self.standing.as_slice();
         std::iter::from_fn(move || {

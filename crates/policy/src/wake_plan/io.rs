@@ -8,9 +8,9 @@
 //!
 //! "If the OS dispatches multiple I/O operations to the SSD [...] the I/O time prediction would be
 //! more difficult", says the paper, and stops. Ours: each class of depth (1, 2, 3-4, 5-8, 9-16,
-//! more outstanding, itself included) has a line and errors of its own. What queueing adds on
-//! average is then in the line, and what it scatters is in the window, which widens with depth just
-//! as much as this disk makes it; where it becomes too wide to be of use, nothing is predicted.
+//! more outstanding, itself included) has a line and errors of its own. The average delay of
+//! queueing is then in the line, and its scatter is in the window, which widens with depth just as
+//! much as this disk makes it; where it becomes too wide to be of use, nothing is predicted.
 //!
 //! Invariants: nothing is predicted before four operations of the kind and depth were seen,
 //! nor for a size about which those seen say nothing; a slip handed back twice or never leaves the
@@ -24,7 +24,7 @@ use crate::registry::{Parameter, number, table};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// What is done to the disk.
+/// The kind of the operation on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -78,7 +78,7 @@ const CLASSES: usize = 6;
 /// that is known.
 const FIRST: u32 = 4;
 
-/// What is known of one disk.
+/// The state of one disk's model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     params: DeviceParams,

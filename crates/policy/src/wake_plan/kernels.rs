@@ -26,8 +26,8 @@ use crate::registry::{Parameter, count, table};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
-/// A kernel and what its run time depends on (its grid, its data's size), as the driver numbers
-/// them.
+/// A kernel and the inputs that its run time depends on (its grid, its data's size), as the driver
+/// numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KernelId(pub u64);
@@ -89,7 +89,7 @@ struct Kernel {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Window {
     runs: Recent,
-    /// A mean of its errors that forgets, as fractions of what came.
+    /// A mean of its errors that forgets, as fractions of the actual value.
     error: f64,
 }
 
@@ -132,7 +132,7 @@ impl Kernels {
         });
         let prediction = known.expected().and_then(|expected| {
             let band = known.band.around(expected, 1.0)?;
-            // The errors move the window. But the middle of the last runs is what it is of: the
+            // The errors move the window. But the prediction is the middle of the last runs: the
             // middle of their errors would only add its own scatter.
             Some(Prediction { expected: expected.clamp(band.earliest, band.latest), ..band })
         });

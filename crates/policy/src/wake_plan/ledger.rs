@@ -3,13 +3,13 @@
 //! The paper: "the energy use of a resource principal should include that of its anticipatory CPU
 //! wakeups even if the system idles for much of the wakeup durations". It leaves open how to share.
 //! Ours: an instant that several principals asked for is paid by them in equal parts, however many
-//! requests each has there (or asking twice would double what the others save). Time that a CPU was
-//! kept awake although no request asked for it (the driver came late to end the window) is
-//! no principal's: it is in the ledger under no name, so that the sum is right.
+//! requests each has there (or asking twice would double the others' saving). Time that a CPU was
+//! kept awake although no request asked for it (the driver came late to end the window) is no
+//! principal's: it is in the ledger under no name, so that the sum is right.
 //!
-//! Accounts are of principals, which are names. What may be asked for is the *purse*'s of a payer,
-//! and an instant is paid by payers in equal parts before it is paid by the names of each: whatever
-//! names a payer invents, it pays and may ask for the same. An account that is closed goes on in
+//! Accounts are of principals, which are names. The allowance is in the *purse* of a payer, and an
+//! instant is paid by payers in equal parts before it is paid by the names of each: whatever names
+//! a payer invents, it pays and may ask for the same. An account that is closed goes on in
 //! [`Ledger::closed`]; its purse stays until it is settled, or coming again under another name
 //! would be free.
 //!
@@ -22,7 +22,7 @@ use super::{Payer, Principal, Refused};
 use machine::{Duration, Instant, Microjoules, Microwatts};
 use serde::{Deserialize, Serialize};
 
-/// What one principal asked for and what it cost.
+/// The requests of one principal and their cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Account {
@@ -30,7 +30,7 @@ pub struct Account {
     pub awake: Duration,
     /// Its share of the energy of that time.
     pub energy: Microjoules,
-    /// What is owed beyond `energy`: below a microjoule, in microwatts times nanoseconds.
+    /// The debt beyond `energy`: below a microjoule, in microwatts times nanoseconds.
     carry_fj: u64,
     pub accepted: u64,
     /// Of these, those that came too late to be ready in time: the CPU began to wake at once.
@@ -58,7 +58,7 @@ impl Account {
         self.carry_fj = (owed % FJ_PER_UJ) as u64;
     }
 
-    /// Takes over what another had.
+    /// Takes over the figures of another.
     fn merge(&mut self, other: &Self) {
         let owed = u128::from(self.carry_fj) + u128::from(other.carry_fj);
         self.awake += other.awake;
@@ -72,7 +72,7 @@ impl Account {
     }
 }
 
-/// What a payer owes and may still ask for.
+/// The debt of a payer, and its allowance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Purse {
@@ -110,7 +110,7 @@ impl Ledger {
         &self.unowned
     }
 
-    /// What was on the accounts that are closed.
+    /// The sums of the accounts that are closed.
     pub fn closed(&self) -> &Account {
         &self.closed
     }
@@ -201,7 +201,7 @@ impl Ledger {
     }
 
     /// One request of `principal`, which has an account, by the bounds of its payer and of all
-    /// together, who share so many CPUs. What is refused takes nothing.
+    /// together, which share so many CPUs. A refused request takes nothing.
     pub(super) fn take(
         &mut self,
         principal: Principal,
@@ -260,8 +260,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the account of `principal`, of which no request stands. What its payer owes stays
-    /// until `is_settled`.
+    /// Closes the account of `principal`, of which no request stands. Its payer's debt stays until
+    /// `is_settled`.
     pub(super) fn close(
         &mut self,
         principal: Principal,
@@ -297,7 +297,7 @@ impl Ledger {
     }
 }
 
-/// Equal parts of `length`; what they leave over is paid nanosecond by nanosecond by the first.
+/// Equal parts of `length`; the remainder is paid nanosecond by nanosecond by the first.
 fn nth_part(length: Duration, nth: u64, count: u64) -> Duration {
     length / count + Duration::from_nanos(u64::from(nth < length.as_nanos() % count))
 }

@@ -1,14 +1,14 @@
 //! A straight line through measurements, learned one by one, old ones forgotten.
 //!
 //! Weighted least squares in which every new measurement takes a little weight off all before it:
-//! what recursive least squares with a forgetting factor computes. Kept as weighted means and
+//! the result of recursive least squares with a forgetting factor. Kept as weighted means and
 //! central moments instead of a covariance matrix: they stay bounded when all measurements are at
 //! one place, where the matrix would grow without end (all reads are of 4 KB for an hour, then one
 //! is of 64), and nothing is subtracted that is nearly equal.
 //!
 //! How much is known at a place is told with the value: *leverage* is the square of the place's
-//! distance from the middle of what was measured, against the spread of it. A slope that was never
-//! seen has infinite leverage everywhere else.
+//! distance from the middle of the measured places, against the spread of it. A slope that was
+//! never seen has infinite leverage everywhere else.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// One measurement; what was measured before keeps the fraction `memory` of its weight.
+    /// One measurement; earlier measurements keep the fraction `memory` of its weight.
     pub fn add(&mut self, x: f64, y: f64, weight: f64, memory: f64) {
         self.weight = self.weight * memory + weight;
         if self.weight <= 0.0 {

@@ -8,15 +8,15 @@
 //! that it is about to send. Then the CPU can be up just in time and asleep until then.
 //!
 //! ```text
-//!   io, kernels, timers, remote            planner                                   driver
-//!   when will it come?          request    merged windows per CPU      KeepAwake     wakes the CPU, keeps it from
-//!   Prediction ------------------------->  begun early by exit     ----------------> sleeping
-//!       ^                                  latency and margin           MaySleep
-//!       |        what came                 who pays: ledger
-//!       +-----------------------------------------------------------------------------
+//!   io, kernels, timers, remote        planner                              driver
+//!   when will it come?      request    merged windows per CPU  KeepAwake    wakes the CPU, keeps
+//!   Prediction --------------------->  begun early by exit    ------------> it from sleeping
+//!       ^                              latency and margin      MaySleep
+//!       |        the events            payers: ledger
+//!       +-------------------------------------------------------------------
 //! ```
 //!
-//! Terms. A *principal* is who asked and who pays. A *request* says: this CPU shall be ready from
+//! Terms. A *principal* asks and pays. A *request* says: this CPU shall be ready from
 //! `ready` on, and stay so for `stay`. The paper's request is the time to begin waking; the exit
 //! latency is the machine's business and ours leaves it to the planner. A *window* is a length of
 //! time for which a CPU is kept awake: all requests of the CPU, merged. An event whose notice
@@ -27,7 +27,7 @@
 //!
 //! [`Planner`] makes the plan. The predictors answer when something will happen, each with the
 //! [`Record`] of how often it was right: [`Device`] for disks, [`Kernels`] for repeated
-//! computations, [`Timers`], [`Announcements`] of clients. A predictor keeps no table of what is
+//! computations, [`Timers`], [`Announcements`] of clients. A predictor keeps no table of the calls
 //! under way: it hands out a slip that the driver gives back at the end.
 
 mod allowance;

@@ -147,7 +147,7 @@ impl Planner {
     }
 
     /// A principal is gone: its requests are withdrawn and its account is closed and handed out.
-    /// What its payer has used up of its allowance stays used up.
+    /// Its payer's used allowance stays used up.
     pub fn handle_departed(&mut self, now: Instant, principal: Principal) -> Option<Account> {
         for at in 0..self.plans.len() {
             self.plans[at].advance(now, &mut self.ledger);
@@ -192,7 +192,7 @@ impl Planner {
         self.plans[self.place(cpu)?].due()
     }
 
-    /// What waking a CPU takes, as it was told last.
+    /// The costs of waking a CPU, as they were told last.
     pub fn costs_of(&self, cpu: CpuId) -> Option<CpuCosts> {
         Some(self.plans[self.place(cpu)?].costs)
     }
@@ -226,7 +226,8 @@ impl Planner {
         self.place(cpu).into_iter().flat_map(|at| self.plans[at].windows())
     }
 
-    /// Who pays what. Windows that are open are in it up to the last call that touched their CPU.
+    /// The accounts of all principals. Windows that are open are in them up to the last call that
+    /// touched their CPU.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -468,7 +469,7 @@ mod tests {
         assert_eq!(planner.handle_request(at(0), &elsewhere(1)), Err(Refused::PrincipalFull(3)));
         planner.handle_request(at(0), &elsewhere(2)).unwrap();
         assert_eq!(planner.handle_request(at(120), &request(3, 300, 10)), Err(Refused::TooManyPrincipals(2)));
-        // What is over makes room, though no timeout has been handled.
+        // Requests that are over make room, though no timeout has been handled.
         planner.handle_request(at(120), &request(1, 300, 10)).unwrap();
         let account = planner.handle_departed(at(120), Principal(1)).unwrap();
         assert_eq!((account.expired, account.withdrawn), (2, 2));

@@ -1,4 +1,4 @@
-//! What a predictor says, and the record of how it fared.
+//! A predictor's answer, and the record of how it fared.
 
 use super::{Principal, Request};
 use machine::{CpuId, Duration, Instant, Ratio};
@@ -22,7 +22,7 @@ impl Prediction {
         self.latest - self.earliest
     }
 
-    /// What to ask of the planner when the cause was at `start`.
+    /// The request to the planner when the cause was at `start`.
     pub fn request(&self, principal: Principal, cpu: CpuId, start: Instant) -> Request {
         Request { principal, cpu, ready: start + self.earliest, stay: self.window() }
     }

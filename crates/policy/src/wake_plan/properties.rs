@@ -19,7 +19,7 @@ fn planner(params: Params) -> Planner {
     Planner::new(params, &[costs(OTHER), costs(CPU)])
 }
 
-/// What the driver of a machine would do and see.
+/// The acts and the view of a machine's driver.
 struct Driver {
     planner: Planner,
     awake: BTreeMap<CpuId, Window>,

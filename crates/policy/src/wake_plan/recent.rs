@@ -1,10 +1,10 @@
 //! The last values of a measurement, in order of arrival and of size.
 //!
-//! Order statistics of a short past answer what a predictor needs without any assumption about the
+//! Order statistics of a short past answer a predictor's question without any assumption about the
 //! distribution. If the next value is as likely as any of the last n to be at any place among them
 //! (they are exchangeable), then it lies between the j-th smallest and the k-th largest with
 //! probability 1 - (j + k)/(n + 1). That is exact, for any distribution; 39 values with j + k = 4
-//! give 90 %. And what is old is forgotten at once, so that a change is learned after n values.
+//! give 90 %. And old values are forgotten at once, so that a change is learned after n values.
 //!
 //! Which j and k? Lengths have outliers on one side: with j = k = 2 two of them among 39 values, of
 //! which one in fifty is such, made a window three times as long as need be, or none at all. So the

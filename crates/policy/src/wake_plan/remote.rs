@@ -1,12 +1,12 @@
 //! When a remote client will send: when it says so (the CPU sleeps paper, section 2).
 //!
 //! A server cannot foresee independent clients; "anticipatory wakeups may only be possible if they
-//! are requested in advance by remote clients". The paper stops there. Two things stand between
-//! what a client says and what arrives: the network and the client's own scheduling jitter, both
-//! learned as a band of errors, client by client; and announcements that nothing follows. A client
-//! that breaks its word costs energy and gains nothing, so it is not believed while fewer than half
-//! of its announcements were kept. It may earn belief again: what it announces is still compared
-//! with what it does.
+//! are requested in advance by remote clients". The paper stops there. Two things stand between a
+//! client's word and the arrival: the network and the client's own scheduling jitter, both learned
+//! as a band of errors, client by client; and announcements that nothing follows. A client that
+//! breaks its word costs energy and gains nothing, so it is not believed while fewer than half of
+//! its announcements were kept. It may earn belief again: its announcements are still compared with
+//! its arrivals.
 
 use super::band::{Band, BandParams};
 use super::table::Table;
@@ -49,7 +49,7 @@ pub struct Announced {
     pub prediction: Option<Prediction>,
 }
 
-/// What clients say and what they do.
+/// The announcements of clients and their arrivals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Announcements {
     params: RemoteParams,

@@ -1,4 +1,4 @@
-//! What is asked of the planner and what it asks of its driver.
+//! Requests to the planner, and its commands to its driver.
 
 use machine::{CpuId, Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
@@ -100,7 +100,7 @@ pub struct Window {
     pub until: Instant,
 }
 
-/// What the planner asks of its driver.
+/// The planner's commands to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WakeCommand {

@@ -1,4 +1,4 @@
-//! What is known of each of a bounded number of things; when one more comes, the one not used for
+//! The state of each of a bounded number of things; when one more comes, the one not used for
 //! longest is forgotten.
 
 use serde::{Deserialize, Serialize};

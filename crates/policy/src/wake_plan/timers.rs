@@ -1,6 +1,6 @@
 //! When a timer will fire: when it was set to, and a little later.
 //!
-//! A timer's expiry is known, for once. What is learned is how late it fires (the kernel groups
+//! A timer's expiry is known, for once. The model learns how late it fires (the kernel groups
 //! timers, the interrupt takes its time), so that the window is neither shorter nor longer than
 //! that needs. A periodic timer is armed anew for every period.
 

@@ -6,7 +6,7 @@ use machine::{Duration, Instant, Rate};
 use policy::Why;
 use policy::peafowl::Params;
 
-/// What one worker of eight carries at the learned peak.
+/// The load that one worker of eight carries at the learned peak.
 const LIMIT: f64 = 12_000.0;
 
 /// 64 connections of eight workers, all packed onto one, at 5 % of the peak.

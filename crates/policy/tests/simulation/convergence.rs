@@ -97,7 +97,7 @@ fn fat_connections_are_spread() {
     let loads: Vec<f64> = store.readings.iter().map(|reading| reading.load.as_per_second()).collect();
     assert!((loads[0] - loads[1]).abs() < 3_000.0, "{loads:?}");
     assert!(store.moves_by(Why::Ordered) <= 4, "without much ado: {:?}", store.moves);
-    // What lived on the crowded worker lives on the other now.
+    // The connections of the crowded worker live on the other now.
     let fat = &store.clients[..2];
     assert_ne!(fat[0].home, fat[1].home);
 }
@@ -113,7 +113,8 @@ proptest! {
         acts in prop::collection::vec((any::<u8>(), 0.0..1500.0_f64), 0..40),
     ) {
         let mut store = Store::new(brisk(), workers, seed);
-        // Without any limit it is not known what fits; a connection that is not silent yet stays.
+        // Without any limit it is not known how much fits; a connection that is not silent yet
+        // stays.
         store.teach(300.0);
         for (rate, home, serve) in clients {
             // From any start: homes and places have nothing to do with each other.

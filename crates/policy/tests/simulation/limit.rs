@@ -1,5 +1,5 @@
-//! What a worker may carry does not depend on what it has lived through: two seconds after the load
-//! is the same, so are the limits and the workers awake.
+//! A worker's limit does not depend on its past: two seconds after the load is the same, so are the
+//! limits and the workers awake.
 
 use crate::store::{Place, Store};
 use machine::{Duration, Instant, Rate};
@@ -109,7 +109,8 @@ fn opened(params: Params, workers: u16, seed: u64) -> Store {
 /// workers' time.
 fn after_two_seconds(store: &mut Store, share: f64) -> (usize, Vec<f64>) {
     all_alike(store, share, COST, 1);
-    // What had piled up is answered before the two seconds begin: it is load as well.
+    // The requests that had piled up are answered before the two seconds begin: they are load as
+    // well.
     let backlog = |store: &Store| store.clients.iter().map(|client| client.waiting()).max().unwrap_or(0);
     store.run_until(store.now + Duration::from_secs(5), |store| backlog(store) < 64);
     store.run_for(Duration::from_secs(2));
@@ -119,7 +120,7 @@ fn after_two_seconds(store: &mut Store, share: f64) -> (usize, Vec<f64>) {
     (store.serving(), limits.collect())
 }
 
-/// What a store without a past comes to, and the store with that past.
+/// The state of a store without a past, and of the store with that past.
 fn compared(
     params: Params,
     workers: u16,
@@ -182,7 +183,7 @@ fn a_worker_that_is_always_busy_shares_even_what_is_at_home_there() {
 
 #[test]
 fn taken_time_is_not_capacity() {
-    // Half of each CPU is gone: what fits on one worker of three does not fit any more.
+    // Half of each CPU is gone: the load that fits on one worker of three does not fit any more.
     let serve = |stolen: f64| {
         let mut store = opened(Params::live(), 3, 3);
         store.seats.iter_mut().for_each(|seat| seat.stolen = stolen);
@@ -204,8 +205,8 @@ proptest! {
         is_light in any::<bool>(),
         share in 0.0..1.0_f64,
     ) {
-        // Between what is packed onto one worker and what takes all there is room for either, on
-        // purpose: what was packed stays, and what was spread stays.
+        // Between a load that is packed onto one worker and a load that takes all there is room for
+        // either, on purpose: a packed load stays packed, and a spread load stays spread.
         let share = if is_light { (0.1 + 0.4 * share) / f64::from(workers) } else { 0.78 + 0.1 * share };
         prop_assert_eq!(compared(Params::live(), workers, seed, &past, share), Ok(()));
     }

@@ -32,7 +32,7 @@ enum Event {
     Report,
 }
 
-/// Events are ordered by time, then by arrival; what they are does not matter.
+/// Events are ordered by time, then by arrival; their kind does not matter.
 struct Timed(Instant, u64, Event);
 impl PartialEq for Timed {
     fn eq(&self, other: &Self) -> bool {
@@ -62,7 +62,7 @@ pub struct Client {
     pub place: Place,
     pub home: WorkerId,
     pub served: u64,
-    /// What one of its requests costs, if it is not what others' cost.
+    /// The cost of one of its requests, if it differs from others'.
     pub cost: Option<Duration>,
     /// So many requests come at once.
     pub lump: u32,
@@ -78,7 +78,7 @@ pub struct Seat {
     ready: VecDeque<usize>,
     serving: bool,
     worked: Duration,
-    /// What the turn takes that is going on, and how many requests it serves.
+    /// The length of the turn that is going on, and how many requests it serves.
     turn: Duration,
     in_turn: usize,
     /// Turns take so many times as long as their work: others have the CPU for the rest.
@@ -95,7 +95,7 @@ pub struct Store {
     pub clients: Vec<Client>,
     pub moves: Vec<(Instant, Moved)>,
     pub readings: Vec<WorkerReading>,
-    /// What one request costs a worker. Zero: it is served at once.
+    /// The CPU time of one request at a worker. Zero: it is served at once.
     pub service_time: Duration,
     /// Requests before this instant find no worker awake, as when the machine was busy with
     /// something else.

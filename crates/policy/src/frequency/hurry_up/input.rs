@@ -1,13 +1,13 @@
-//! What a driver can tell that looks now and then instead of being called at every event, and how
-//! that is recorded and replayed (`crate::log`).
+//! The inputs of a driver that looks now and then instead of being called at every event, and how
+//! they are recorded and replayed (`crate::log`).
 //!
 //! Between two looks much may have happened: threads entered, left, moved, ended. One look is one
-//! input, and what it leads to is one decision: a call that is late already when it is first seen
-//! goes to f_max at once, not by way of f_mid.
+//! input, and its effect is one decision: a call that is late already when it is first seen goes to
+//! f_max at once, not by way of f_mid.
 //!
-//! Invariants: an enter that lies in the future (a file that a stranger writes may say
-//! anything) is now; threads beyond [`THREADS_MAX`] are left out; what a thread did that was never
-//! placed is ignored.
+//! Invariants: an enter that lies in the future (a file that another user writes may say anything)
+//! is now; threads beyond [`THREADS_MAX`] are left out; events of a thread that was never placed
+//! are ignored.
 
 use super::levels::Work;
 use super::{HurryUp, Shift, Thread, ThreadId};
@@ -285,7 +285,7 @@ mod tests {
         prop::collection::vec(prop::collection::vec(happened(), 0..5), 0..40)
     }
 
-    /// What the header's table says of each CPU, counted from scratch.
+    /// The level that the header's table says for each CPU, counted from scratch.
     fn by_the_table(policy: &HurryUp, work: &[Work]) -> Vec<Level> {
         let waits = policy.hot().any(|hot| !hot.runs);
         let needs = |cpu: u16| {

@@ -12,11 +12,11 @@
 //! | the runtime's own work, while a thread that is inside waits for something | f_max |
 //!
 //! The last line is about a stop of the whole runtime. A thread that is inside when garbage is
-//! collected, or when all threads are brought to a safepoint, cannot run, and its time goes on:
-//! what it waits for is as urgent as itself.
+//! collected, or when all threads are brought to a safepoint, cannot run, and its time goes on: the
+//! stop that it waits for is as urgent as itself.
 //!
-//! What pauses for less than a *grace* has not stopped: a core becomes idle, and a thread stops to
-//! count, only then.
+//! A pause shorter than a *grace* is no stop: a core becomes idle, and a thread stops to count,
+//! only then.
 //!
 //! Terms. A *domain* is the CPUs that can only change speed together: those that share a clock, and
 //! siblings of one core.
@@ -40,14 +40,14 @@ pub enum Level {
     Max,
 }
 
-/// What a CPU does, apart from threads that are inside.
+/// The work of a CPU, apart from threads that are inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Work {
     Idle,
     Other,
-    /// What the service's runtime does for all its threads: collecting garbage, stopping them at a
-    /// safepoint.
+    /// Work that the service's runtime does for all its threads: collecting garbage, stopping them
+    /// at a safepoint.
     Runtime,
 }
 
@@ -93,8 +93,8 @@ impl Cores {
         self.cores[core].cpu
     }
 
-    /// What the CPU does. An idle one counts as such from `idle_from` on; one that is none of ours
-    /// does nothing.
+    /// The work of the CPU. An idle one counts as such from `idle_from` on; one that is none of
+    /// ours does nothing.
     pub(super) fn set_work(&mut self, cpu: CpuId, work: Work, idle_from: Instant) {
         let Some(place) = self.place(cpu) else { return };
         let core = &mut self.cores[place];

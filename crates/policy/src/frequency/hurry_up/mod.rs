@@ -13,7 +13,7 @@
 //!      +---------------------+------------------------------------------------------+
 //! ```
 //!
-//! [`Params::paper`] is the flowchart as printed: a thread of its own sleeps, takes what events
+//! [`Params::paper`] is the flowchart as printed: a thread of its own sleeps, takes the events that
 //! there are, and looks at every search thread. The default differs in two ways. Decisions are made
 //! when something happens, not up to one `sleep` later: a short call is not missed, and a quiet
 //! machine is not woken. And the threshold is learned: the time that 95 % of calls stay below, the
@@ -21,16 +21,16 @@
 //! while the policy acts, because calls shorter than the threshold ran at f_mid whatever it is.
 //!
 //! A core is not a thread. Where the driver can tell, this follows threads across cores and knows
-//! what else there is to do (`levels.rs`): a core has the level of its most urgent thread that can
-//! run, cores that share a clock have that of the most urgent among them, only cores that are truly
-//! idle go to f_min, and what the runtime does for all its threads (collecting garbage, stopping
-//! them at a safepoint) runs at f_max while a thread that is inside waits. The paper's flowchart
-//! knows none of this: its preset looks at threads alone.
+//! their other work (`levels.rs`): a core has the level of its most urgent thread that can run,
+//! cores that share a clock have that of the most urgent among them, only cores that are truly idle
+//! go to f_min, and the runtime's work for all its threads (collecting garbage, stopping them at a
+//! safepoint) runs at f_max while a thread that is inside waits. The paper's flowchart knows none
+//! of this: its preset looks at threads alone.
 //!
 //! One code, two drivers. The simulator binds each thread to a core ([`HurryUp::new`]) and calls
 //! `handle_enter` and `handle_exit`. The governor begins with cores alone ([`HurryUp::of_service`])
-//! and tells all that a look has shown in one call ([`HurryUp::handle_look`]), which is also what
-//! is recorded and replayed (`input.rs`).
+//! and tells all that a look has shown in one call ([`HurryUp::handle_look`]), which is also
+//! recorded and replayed (`input.rs`).
 //!
 //! Events may be lost or come twice. An exit without an enter is none. A second enter is a new call
 //! (the exit before it was lost): its clock starts anew, and the lost call teaches nothing. A
@@ -84,7 +84,7 @@ struct Thread {
     /// It waits, and will count as waiting from then on.
     waits_from: Option<Instant>,
     call: Option<Call>,
-    /// What that call needs: f_min for none.
+    /// The level that the call needs: f_min for none.
     level: Level,
 }
 
@@ -202,8 +202,8 @@ impl HurryUp {
         self.last_exit = self.last_exit.max(now);
     }
 
-    /// All that was seen between the last look and this one, in one go: what is commanded after it
-    /// is one decision.
+    /// All that was seen between the last look and this one, in one go: the commands after it are
+    /// one decision.
     pub fn handle_look(&mut self, now: Instant, happened: &[Happened]) {
         for &happened in happened {
             self.happen(now, happened);
@@ -247,7 +247,7 @@ impl HurryUp {
         self.threshold
     }
 
-    /// Whether what cores do besides is of interest.
+    /// Whether the other work of cores is of interest.
     pub fn follows_work(&self) -> bool {
         self.params.follows_work
     }
@@ -265,7 +265,7 @@ impl HurryUp {
         })
     }
 
-    /// What each CPU is to run at, in order of number.
+    /// The clock of each CPU, in order of number.
     pub fn levels(&self) -> impl Iterator<Item = (CpuId, Level)> + '_ {
         self.cores.levels()
     }
@@ -311,7 +311,7 @@ impl HurryUp {
         self.cores.pause(now);
     }
 
-    /// What every core needs, from what its threads and its other work do.
+    /// The need of every core, from its threads and its other work.
     fn settle(&mut self) {
         let follows = self.params.follows_work;
         let is_awaited = follows && self.threads.iter().any(|thread| thread.call.is_some() && !thread.runs);

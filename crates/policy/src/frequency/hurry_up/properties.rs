@@ -5,7 +5,7 @@ use super::*;
 use machine::Duration;
 use proptest::prelude::*;
 
-/// The flowchart, word for word: sleep, take what events there are, look at every thread.
+/// The flowchart, word for word: sleep, take the events that there are, look at every thread.
 fn as_in_the_paper(events: &[Event], params: &Params, threads: u32) -> Vec<(u64, u16, u64)> {
     let Threshold::Fixed(threshold) = params.threshold else { panic!("the paper's is fixed") };
     let sleep = params.sleep.unwrap();
@@ -64,7 +64,7 @@ proptest! {
         let params = Params { threshold: Threshold::Learned(learned), ..base };
         let (mut one, mut other) = (hurry_up(params, 4), hurry_up(params, 4));
         let commands = play(&mut one, &events);
-        // Turns round what happens at one instant, each thread's own events apart.
+        // Turns round the events of one instant, each thread's own events apart.
         events.chunk_by_mut(|a, b| a.at == b.at).for_each(|now| now.sort_by_key(|event| std::cmp::Reverse(event.thread)));
         prop_assert_eq!(play(&mut other, &events), commands);
         prop_assert_eq!(one, other);

@@ -34,7 +34,7 @@ pub trait IdlePolicy: Any {
     fn reflect(&mut self, _table: &IdleTable, _woken: &Woken) {}
 }
 
-/// What a CPU knows when it goes idle.
+/// The knowledge of a CPU that goes idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleEntry {
     pub now: Instant,

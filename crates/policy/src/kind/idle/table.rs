@@ -1,7 +1,7 @@
 //! A CPU's idle states as the governors see them.
 //!
-//! What a governor asks at every idle entry is one of two questions: which is the deepest state
-//! that may be used, and which the deepest that will also pay. So the table holds just what Linux
+//! A governor asks one of two questions at every idle entry: which is the deepest state that may be
+//! used, and which the deepest that will also pay. So the table holds just the figures that Linux
 //! advertises of a state, exit latency and target residency, in a small array without a pointer,
 //! and answers by looking through it.
 //!
@@ -29,7 +29,7 @@ struct Advertised {
 
 impl IdleTable {
     /// The states in the order of `states`, which stays the numbering. A polling state has no place
-    /// here: polling is what a governor answers when no state may be used
+    /// here: polling is a governor's answer when no state may be used
     /// ([`Sleep::Poll`](super::Sleep)).
     ///
     /// # Panics
@@ -89,8 +89,8 @@ impl IdleTable {
     pub fn deepest_for(&self, length: Duration, limit: Duration) -> usize {
         let mut deepest = 0;
         for (at, state) in self.states[..self.len].iter().enumerate() {
-            // No short cut: what fits differs from sleep to sleep, and a branch would be guessed
-            // wrong.
+            // No short cut: the states that fit differ from sleep to sleep, and a branch would be
+            // guessed wrong.
             let fits = (state.target_residency <= length) & (state.exit_latency <= limit);
             deepest = if fits { at } else { deepest };
         }

@@ -3,11 +3,10 @@
 //! A *cycle* is from the beginning of one wait of a thread to the beginning of its next one: wait
 //! and work. A wait may get longer by freezing though the work after it does not: where a third
 //! party that is waited for itself waits for the background. So both are compared, thread by
-//! thread; what differs between threads is no noise then.
+//! thread; differences between threads are no noise then.
 //!
-//! What is not seen: waits that begin in one turn and end in another, threads beyond
-//! [`THREADS_MAX`], and what lengthens fewer cycles than one in the number of those that were
-//! compared.
+//! Not seen are waits that begin in one turn and end in another, threads beyond [`THREADS_MAX`],
+//! and effects that lengthen fewer cycles than one in the number of those that were compared.
 
 use super::super::TaskId;
 use machine::{Duration, Instant};
@@ -57,7 +56,7 @@ struct Now {
     wait: Option<Instant>,
 }
 
-/// What was seen of each thread since the last look.
+/// The records of each thread since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Evidence {
     threads: BTreeMap<TaskId, Thread>,
@@ -117,7 +116,7 @@ impl Evidence {
         self.now.clear();
     }
 
-    /// What was seen so far counts no more.
+    /// The records so far count no more.
     pub fn begin(&mut self) {
         self.threads.clear();
     }

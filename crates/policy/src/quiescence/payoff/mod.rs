@@ -1,27 +1,28 @@
 //! Does it pay? Whether the machine sleeps more where background work is frozen than where it is
 //! not, found out by trying both.
 //!
-//! Freezing gains what the background would have run while the critical waited, and no other CPU
-//! was needed. It costs a freeze and a thaw each time, and what piled up runs afterwards, perhaps
-//! for longer than the critical work that it runs beside. Of a background that runs rarely, or of
-//! waits that are hardly longer than what freezing takes, nothing is left, or less than nothing.
-//! How much piles up depends on unknown programs, so it is measured: by the machine's own
-//! account of the time in which all CPUs were idle.
+//! Freezing gains the time that the background would have run while the critical waited, and no
+//! other CPU was needed. It costs a freeze and a thaw each time, and the work that piled up runs
+//! afterwards, perhaps for longer than the critical work that it runs beside. Of a background that
+//! runs rarely, or of waits that are hardly longer than freezing takes, nothing is left, or less
+//! than nothing. How much piles up depends on unknown programs, so it is measured: by the machine's
+//! own account of the time in which all CPUs were idle.
 //!
 //! ```text
 //!   look            try                                   settled
 //!   off             on  on off off on ...                 on or off, for a minute, then two, four, ... an hour
 //!    |              `- pairs, whose order turns about      |
-//!    `- what there is to gain at most                      `- after a quarter of that if the idle share changes by a tenth
+//!    `- the greatest possible gain                         `- after a quarter of that
+//!                                                             if the idle share changes by a tenth
 //! ```
 //!
 //! *Turns* last for [`PayoffParams::turn`], and at least for [`TURN_WAITS`] waits that are worth
 //! freezing for; they begin and end where a wait begins, so that each has whole cycles, and the
-//! first cycle after a change belongs to none: what was left over from before runs in it.
+//! first cycle after a change belongs to none: work from before the change runs in it.
 //!
 //! **Look.** One turn without freezing bounds the gain: the share of the time in which all critical
-//! threads waited, less that in which all CPUs were idle anyway, less what freezing and thawing
-//! take. Where that is not worth it, nothing is ever frozen.
+//! threads waited, less that in which all CPUs were idle anyway, less the time of freezing and
+//! thawing. Where that is not worth it, nothing is ever frozen.
 //!
 //! **Try.** Pairs of turns, one with and one without. After three pairs the mean difference decides
 //! as soon as it is two standard errors from the bar; after [`PAIRS_MAX`] it decides anyway. The
@@ -33,10 +34,10 @@
 //! neither their whole cycles (wait and work) nor their waits are longer than that with freezing.
 //! Waits count because a third party that is waited for may itself wait for the background. It is
 //! left off, too, where the longest cycles lie with freezing more often than chance explains, or
-//! where what is done between two waits takes clearly longer. Where the gain is clear and only this
-//! is not, more pairs are tried, up to [`PAIRS_MORE`]. Waits whose lengths vary much are never
-//! known well enough: freezing is left off for them ([`Reason::NotExcluded`]). `evidence.rs` says
-//! what is not seen.
+//! where the work between two waits takes clearly longer. Where the gain is clear and only this is
+//! not, more pairs are tried, up to [`PAIRS_MORE`]. Waits whose lengths vary much are never known
+//! well enough: freezing is left off for them ([`Reason::NotExcluded`]). `evidence.rs` names the
+//! effects that are not seen.
 //!
 //! Invariants:
 //! - Without readings of idle time nothing is judged, and freezing is never held back.
@@ -118,7 +119,7 @@ const CLEAR: f64 = 2.0;
 /// lengths the error itself is not known well.
 const PLAIN: f64 = 4.0;
 const GROSS: f64 = 0.1;
-/// What all are idle for more or less than when it was settled, as a share of the time, for which
+/// The change of the idle time of all CPUs since it was settled, as a share of the time, for which
 /// it is tried anew early.
 const CHANGE: f64 = 0.1;
 
@@ -177,7 +178,7 @@ pub enum Reason {
     Longer,
     /// The longest cycles of critical work are with freezing.
     LongerTail,
-    /// That critical work takes longer cannot be excluded by what was seen.
+    /// That critical work takes longer cannot be excluded by the records.
     NotExcluded,
 }
 
@@ -190,11 +191,11 @@ pub struct Verdict {
     pub is_trying: bool,
     /// More of the time all CPUs were idle with freezing, at the last trial: a share of the time.
     pub gain: Option<f64>,
-    /// What the look before it said that could be gained at most.
+    /// The most that could be gained, by the look before it.
     pub gain_at_most: Option<f64>,
     /// Why it is left off, if it is.
     pub why: Option<Reason>,
-    /// What is done between two waits took longer, at the last trial: a share of a cycle.
+    /// The work between two waits took longer, at the last trial: a share of a cycle.
     pub slowdown: Option<f64>,
     /// Whole cycles of critical threads took longer: a share.
     pub cycle: Option<f64>,
@@ -277,7 +278,7 @@ impl Payoff {
         self.evidence.forget(task);
     }
 
-    /// What the threads do is unknown.
+    /// The state of the threads is unknown.
     pub fn forget_all(&mut self) {
         self.evidence.forget_all();
     }
@@ -408,8 +409,8 @@ impl Payoff {
             verdict.cycles = cycles.map(|count| count as u64);
         }
         let max = self.params.max_slowdown.as_f64();
-        // What is plain after the first pair is not tried at the expense of critical work until the
-        // third.
+        // A result that is plain after the first pair is not tried at the expense of critical work
+        // until the third.
         let least = |seen: Compared| seen.cycle.at_least(PLAIN).max(seen.wait.at_least(PLAIN));
         if compared.is_some_and(|seen| least(seen) > max + GROSS) {
             return self.settle(now, false, Some(Reason::Longer));

@@ -11,7 +11,7 @@ const CLIENT: Task = Task { id: TaskId(7), group: CRITICAL };
 /// One step of the machine: 100 us.
 const STEP: Duration = Duration::from_micros(100);
 
-/// What an updater does, in steps.
+/// The work of an updater, in steps.
 #[derive(Clone, Copy, Debug)]
 struct Updater {
     /// Longest burst; the shortest is a fifth of it.
@@ -24,9 +24,9 @@ struct Updater {
 struct Machine {
     policy: Quiescence,
     updater: Updater,
-    /// What each freeze and each thaw take, in steps of a CPU.
+    /// The cost of each freeze and each thaw, in steps of a CPU.
     cost: u64,
-    /// And what the client loses by each thaw.
+    /// And the client's loss by each thaw.
     delay: u64,
     step: u64,
     idle: Duration,
@@ -113,7 +113,7 @@ impl Machine {
         if updater_runs {
             self.work -= 1;
         }
-        // Time to sleep passes for the frozen too; what is due runs later.
+        // Time to sleep passes for the frozen too; work that is due runs later.
         if self.work == 0 && self.updater.load > 0.0 {
             self.sleep = self.sleep.saturating_sub(1);
             if self.sleep == 0 {
@@ -260,7 +260,7 @@ proptest! {
         slowdown in 0.0_f64..0.03,
         seed in 1_u64..1_000_000,
     ) {
-        // Far enough from both bars for what the noise makes of 16 turns.
+        // Far enough from both bars for the noise of 16 turns.
         prop_assume!((gain - 0.02).abs() > 0.03 && (slowdown - 0.01).abs() > 0.006);
         let mut payoff = Payoff::new(PayoffParams::default());
         let (mut now, mut idle, mut random) = (Instant::ZERO, Duration::ZERO, seed);
