@@ -7,7 +7,7 @@
 //!
 //! | file | task |
 //! |---|---|
-//! | [`collector`](Collector) | what a run is told; when it may end |
+//! | [`collector`](Collector) | the inputs of a run; when it may end |
 //! | `batches` | 32 to 64 batches, each with sum and histogram, merged in pairs as the run goes on |
 //! | `warm_up` | which batches to leave out |
 //! | `sample` | mean and quantiles with intervals, from batches or runs |
