@@ -182,7 +182,8 @@ enum LineIn<P: Recorded> {
 #[derive(Debug, thiserror::Error)]
 pub enum Divergence {
     #[error(
-        "line {line} is no record of this policy ({cause})\n\nhint: each log belongs to one policy instance and begins with its state"
+        "line {line} is no record of this policy ({cause})\n\nhint: each log belongs to one policy \
+         instance and begins with its state"
     )]
     Unreadable {
         /// Line of the log, counted from 1.
@@ -209,7 +210,8 @@ pub enum Divergence {
     },
     /// A segment begins with another state than the one before it led to.
     #[error(
-        "line {line}: the segment begins with another state than the segment before it led to\n\nhint: replay segments one by one if some between them are missing"
+        "line {line}: the segment begins with another state than the segment before it led to\n\n\
+         hint: replay segments one by one if some between them are missing"
     )]
     State {
         /// Line of the log, counted from 1.

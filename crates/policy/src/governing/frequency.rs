@@ -58,7 +58,10 @@ impl FromStr for FrequencyMode {
             "sensitivity" => Ok(Self::Sensitivity),
             "pegasus" => Ok(Self::Pegasus),
             other => other.parse().map(Self::Cap).map_err(|_| {
-                format!("`{text}` is no frequency: write stock, sensitivity, pegasus or the highest clock, such as 1700MHz")
+                format!(
+                    "`{text}` is no frequency: write stock, sensitivity, pegasus or the highest clock, \
+                     such as 1700MHz"
+                )
             }),
         }
     }
@@ -602,7 +605,13 @@ mod tests {
         #[test]
         fn whatever_is_read_caps_are_gears(
             readings in prop::collection::vec(
-                (0u16..4, prop::option::of(0.0..=1.0_f64), prop::option::of(0.0..1e12_f64), prop::option::of(any::<u64>()), 1u16..3),
+                (
+                    0u16..4,
+                    prop::option::of(0.0..=1.0_f64),
+                    prop::option::of(0.0..1e12_f64),
+                    prop::option::of(any::<u64>()),
+                    1u16..3,
+                ),
                 1..200,
             ),
         ) {
@@ -618,7 +627,8 @@ mod tests {
                     clock: clock.map(Kilohertz),
                 };
                 let before = frequency.in_force().clone();
-                frequency.handle_epoch(Instant::ZERO, &place, active, &Reading { cpus: vec![reading], ..Reading::default() }, 3);
+                let reading = Reading { cpus: vec![reading], ..Reading::default() };
+                frequency.handle_epoch(Instant::ZERO, &place, active, &reading, 3);
                 for (command, _) in frequency.limits(&place, active) {
                     let Command::SetFrequency { cpu, limit } = command else { panic!("{command:?}") };
                     prop_assert_ne!(before.get(&cpu).copied().unwrap_or(FrequencyLimit::None), limit);

@@ -45,7 +45,8 @@ impl FromStr for IdleMode {
             "deep" => Ok(Self::Deep),
             other => other.parse().map(Self::Limit).map_err(|_| {
                 format!(
-                    "`{text}` is no idle mode: write stock, shallow, deep, feedback or the longest exit latency, such as 50us"
+                    "`{text}` is no idle mode: write stock, shallow, deep, feedback or the longest exit \
+                     latency, such as 50us"
                 )
             }),
         }

@@ -300,8 +300,12 @@ proptest! {
 
     /// A recorded run gives the same commands again, from any segment's state on.
     #[test]
-    fn a_run_replays(inputs in prop::collection::vec(any_input(), 1..80), cut in any::<prop::sample::Index>()) {
-        let params = Params { frequency: sensitivity_with(0.1), ..governed(IdleMode::Feedback).params().clone() };
+    fn a_run_replays(
+        inputs in prop::collection::vec(any_input(), 1..80),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let governed = governed(IdleMode::Feedback);
+        let params = Params { frequency: sensitivity_with(0.1), ..governed.params().clone() };
         let mut governing = Governing::new(params, place_with_clocks(4));
         let mut text = state_line(&governing) + "\n";
         let cut = cut.index(inputs.len());

@@ -108,7 +108,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => Just(Wait::Within),
     ];
     prop_oneof![
-        2 => (any_task(), any_interaction()).prop_map(|(task, interaction)| Event::Trigger { task, interaction }),
+        2 => (any_task(), any_interaction())
+            .prop_map(|(task, interaction)| Event::Trigger { task, interaction }),
         2 => any_interaction().prop_map(|interaction| Event::Response { interaction }),
         1 => (any_task(), any_task()).prop_map(|(parent, child)| Event::Fork { parent, child }),
         1 => (any_task(), any_task()).prop_map(|(from, to)| Event::Signal { from, to }),
@@ -134,7 +135,8 @@ proptest! {
         idles in prop::option::of(0.0_f64..1.0),
     ) {
         let max_interaction = Duration::from_millis(max_interaction_ms);
-        let params = Params { max_tasks, max_channels, max_interaction, max_share: Ratio::new(max_share), ..Params::default() };
+        let bounds = Params { max_tasks, max_channels, ..Params::default() };
+        let params = Params { max_interaction, max_share: Ratio::new(max_share), ..bounds };
         let roles = BACKGROUND.map(|group| (group, Role::Background)).into_iter();
         let critical = has_critical_group.then_some((CRITICAL, Role::Critical));
         let mut quiescence = Quiescence::new(params, roles.chain(critical));
@@ -212,10 +214,12 @@ proptest! {
         let paid = max_share / (1.0 - max_share);
         for total in frozen_for.values() {
             let running = now.since(Instant::ZERO) - *total;
-            prop_assert!(*total <= params.max_freeze + running.scale(paid) + Duration::from_micros(1), "{} {}", total, running);
+            let most = params.max_freeze + running.scale(paid) + Duration::from_micros(1);
+            prop_assert!(*total <= most, "{} {}", total, running);
         }
         quiescence.handle_event(now, &Event::Trigger { task: task(1), interaction: InteractionId(9) });
-        quiescence.handle_event(now, &Event::Block { task: task(1), on: Wait::Io { expected: Some(Duration::MAX) } });
+        let on = Wait::Io { expected: Some(Duration::MAX) };
+        quiescence.handle_event(now, &Event::Block { task: task(1), on });
         prop_assert_eq!(quiescence.poll_command(), None);
         prop_assert_eq!(quiescence.record().frozen, frozen_for.values().copied().sum::<Duration>());
     }

@@ -11,9 +11,10 @@
 //! before the next one begins. That is the latest timetable in which no two meet.
 //!
 //! ```text
-//!   due, each for itself       A ######            in the timetable     A ######
-//!                              B    ######                                    B ######
-//!                              C      ####                                             C ####      (C keeps its time)
+//!   due, each for itself    A ######         in the timetable     A ######
+//!                           B    ######                                 B ######
+//!                           C      ####                                          C ####
+//!                                                                 (C keeps its time)
 //! ```
 //!
 //! Going early has a price, a shorter rest for the server; so a stage gives way down to its

@@ -75,7 +75,8 @@ pub enum Refused {
     TooOften(u32),
     /// The principal has kept CPUs awake for too long.
     #[error(
-        "the principal has kept CPUs awake for more than {0} of the time: ask for shorter windows, or raise its limit"
+        "the principal has kept CPUs awake for more than {0} of the time: ask for shorter windows, or \
+         raise its limit"
     )]
     TooMuch(Ratio),
     #[error(
@@ -84,8 +85,8 @@ pub enum Refused {
     MachineTooOften(u32),
     /// CPUs were kept awake for too long on all accounts together.
     #[error(
-        "all CPUs were kept awake for more than {0} of the time for all callers together: ask for shorter windows, \
-         or raise the machine's limit"
+        "all CPUs were kept awake for more than {0} of the time for all callers together: ask \
+         for shorter windows, or raise the machine's limit"
     )]
     MachineTooMuch(Ratio),
 }
