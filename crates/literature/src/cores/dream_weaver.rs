@@ -269,7 +269,8 @@ mod tests {
             let mut done = 0;
             loop {
                 // The first `cores` requests are served, unless the machine stands still.
-                let completion = present.iter().take(cores).map(|request| now + request.left).min().filter(|_| awake);
+                let served = present.iter().take(cores);
+                let completion = served.map(|request| now + request.left).min().filter(|_| awake);
                 let next = [arrivals.peek().map(|&(at, _)| at), completion, up_at, policy.poll_timeout()];
                 let Some(then) = next.into_iter().flatten().min() else { break };
                 let passed = then.since(now);

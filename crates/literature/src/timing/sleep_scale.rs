@@ -489,13 +489,15 @@ mod tests {
                 let state = states()[choice.state.index()];
                 let played = policy.play(&log, state.exit_latency, policy.gears.speed(choice.gear));
                 let active = played.active.as_nanos() as f64;
-                let joules = active * policy.gears.power(choice.gear).0 as f64 + (2e9 - active) * state.power.0 as f64;
+                let working = active * policy.gears.power(choice.gear).0 as f64;
+                let joules = working + (2e9 - active) * state.power.0 as f64;
                 let speed = policy.gears.speed(choice.gear);
                 let keeps_up = steady::keeps_up(&log, Queueing::Shared, 2, speed);
                 (keeps_up && played.tail <= params.goal).then_some(joules)
             };
             let places = (0..3).flat_map(|state| (0..9).map(move |gear| (state, gear)));
-            let choices = places.map(|(state, gear)| Choice { state: CstateIndex(state), gear: GearIndex(gear) });
+            let choices = places
+                .map(|(state, gear)| Choice { state: CstateIndex(state), gear: GearIndex(gear) });
             let least = choices.filter_map(energy).min_by(f64::total_cmp);
             prop_assert_eq!(energy(policy.choice()), least);
         }

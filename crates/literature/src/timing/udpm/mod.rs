@@ -489,7 +489,8 @@ mod tests {
                 prop_assert!(last.is_none_or(|last| plan.begin <= last));
                 last = Some(plan.begin);
                 let speed = policy.gears.speed(plan.gear);
-                let switch = if plan.gear == policy.gears.fastest() { Duration::ZERO } else { policy.params.switch };
+                let fastest = plan.gear == policy.gears.fastest();
+                let switch = if fastest { Duration::ZERO } else { policy.params.switch };
                 let deadlines = (1..).zip(&queue).map(|(place, &arrived)| {
                     arrived + GOAL - policy.tails.tail(place, speed).unwrap() - switch
                 });
