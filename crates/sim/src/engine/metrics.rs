@@ -322,7 +322,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn coarse_quantiles_are_near(lengths in prop::collection::vec(8u64..1 << 40, 1..200), q in 0.01..1.0f64) {
+        fn coarse_quantiles_are_near(
+            lengths in prop::collection::vec(8u64..1 << 40, 1..200),
+            q in 0.01..1.0f64,
+        ) {
             let mut coarse = Coarse::default();
             lengths.iter().for_each(|&length| coarse.record(length));
             let mut sorted = lengths.clone();

@@ -9,7 +9,7 @@
 //! | M/M/1 | 1 / (mu - lambda) | exponential (Kleinrock, *Queueing Systems* I, chapters 3 and 5) |
 //! | M/M/k | Erlang-C | waits with probability C, then exponentially; plus service (chapter 3) |
 //! | M/D/1 | Pollaczek-Khinchine | Crommelin's waiting time in a form without cancellation (Franx) |
-//! | M/E2/1, M/H2/1 | Pollaczek-Khinchine | the Pollaczek-Khinchine transform is rational: two exponentials (chapter 5) |
+//! | M/E2/1, M/H2/1 | Pollaczek-Khinchine | its transform is rational: two exponentials (chapter 5) |
 //!
 //! For phase-type service the transform of the response time is `(1 - rho) s B(s) / (s - lambda +
 //! lambda B(s))`. With two phases its denominator, freed of the root at zero, is a quadratic with

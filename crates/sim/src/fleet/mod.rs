@@ -115,7 +115,8 @@ impl Fleet {
             return Err(wrong("run.precision", "a precision to reach in a fleet".into(), fix));
         }
         let (name, lines) = policies(contestant, &scenario, &fleet.policies).ok_or_else(|| {
-            let fix = "leave one out; fleets are compared as [[variant]]s, each with set = { \"fleet.policies\" = [..] }";
+            let fix = "leave one out; fleets are compared as [[variant]]s, each with \
+                       set = { \"fleet.policies\" = [..] }";
             wrong("fleet.policies", "stand beside `policies`: who shall run?".into(), fix)
         })?;
         let mut document = contestant.document.clone();

@@ -143,7 +143,8 @@ fn leaves_work_on_the_class_and_with_the_memory_share_of_the_request() {
         format!(
             "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 8\nthreads = 1\ntick = \"never\"\n\
              [fleet]\npolicies = [\"{policies}\"]\nservers = 2\nfanout = 1\n[run]\nrequests = 4000\n[workload]\n\
-             rate = 200\n[[workload.class]]\nname = \"short\"\nshare = 0.7\nservice = {{ deterministic = \"100us\" }}\n\
+             rate = 200\n[[workload.class]]\nname = \"short\"\nshare = 0.7\n\
+             service = {{ deterministic = \"100us\" }}\n\
              [[workload.class]]\nname = \"long\"\nshare = 0.3\nservice = {{ deterministic = \"1ms\" }}\n\
              memory = {memory}\n"
         )
@@ -197,8 +198,8 @@ fn a_story_has_intervals_if_it_is_told_several_times() {
     let story = |run: &str| {
         format!(
             "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 1\nthreads = 1\n[workload]\n\
-             rate = \"60k\"\nshape = \"ramp:20k..60k\"\nservice = {{ exponential = \"10us\" }}\n[fleet]\nservers = 3\n\
-             fanout = 3\n[run]\nlength = \"50ms\"\nsamples = 10\n{run}"
+             rate = \"60k\"\nshape = \"ramp:20k..60k\"\nservice = {{ exponential = \"10us\" }}\n\
+             [fleet]\nservers = 3\nfanout = 3\n[run]\nlength = \"50ms\"\nsamples = 10\n{run}"
         )
     };
     let once = run(&story(""), 2);

@@ -321,7 +321,8 @@ impl Policies {
 const OWN_QUEUES: &str = "set server.dispatch = \"random\", \"round-robin\" or \"connections\"";
 
 /// The remedy for a policy that looks at a device.
-const ADD_DEVICE: &str = "add a table [server.device] with latency = \"ssd-read\" and interrupt = \"2us\", or what the device is like";
+const ADD_DEVICE: &str = "add a table [server.device] with latency = \"ssd-read\" and \
+                          interrupt = \"2us\", or the values of your device";
 
 pub(crate) fn queues(dispatch: Dispatch) -> Queues {
     match dispatch {

@@ -225,7 +225,8 @@ mod tests {
                     coverage(cell, [Quantity::Mean, P99], 1..=1000, 2, |cell, seed| run(cell, seed, asked));
                 for (name, tally) in quantities.iter().zip(tallies) {
                     println!(
-                        "{asked:?} {} {name}: {:.1} % covered, {} below, {} above, {} untold, half-width {:.2} %, widest {:.2} %",
+                        "{asked:?} {} {name}: {:.1} % covered, {} below, {} above, {} untold, \
+                         half-width {:.2} %, widest {:.2} %",
                         cell.name,
                         100.0 * tally.share(),
                         tally.below,

@@ -97,7 +97,8 @@ pub enum ParsePrecisionError {
     NoQuantity(String),
     /// Not a percentage.
     #[error(
-        "'{0}' is no precision: write a percentage below 100%, as in 1%@p99; at least 0.01% of the mean, 0.2% of a quantile"
+        "'{0}' is no precision: write a percentage below 100%, as in 1%@p99; at least 0.01% of the mean, \
+         0.2% of a quantile"
     )]
     Percentage(String),
     #[error("'{0}' is nothing that can be estimated: write mean, or a quantile such as p50, p95, p99, p99.9")]

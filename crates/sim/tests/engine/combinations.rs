@@ -142,7 +142,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, max_global_rejects: 40_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_a_scenario_accepts_the_engine_runs(document in any_document(), line in any_line(), seed in 1u64..1_000_000) {
+    fn whatever_a_scenario_accepts_the_engine_runs(
+        document in any_document(),
+        line in any_line(),
+        seed in 1u64..1_000_000,
+    ) {
         // A combination that does not fit is refused with its reason, and is no case.
         prop_assume!(document.setup(&line, seed).is_ok());
         let outcome = task(document.clone(), &line, seed).run().expect("it was accepted");
@@ -154,8 +158,9 @@ proptest! {
 
 #[test]
 fn two_threads_at_turbo_draw_no_more_than_their_core() {
-    let text = "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 1\nthreads = 2\nturbo = true\npackage = false\n\
-                [workload]\nservice = { exponential = \"10us\" }\n[run]\nutilisation = 0.9\nrequests = 20_000\n";
+    let text = "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 1\nthreads = 2\n\
+                turbo = true\npackage = false\n[workload]\nservice = { exponential = \"10us\" }\n\
+                [run]\nutilisation = 0.9\nrequests = 20_000\n";
     let document = Document::parse("test.toml".as_ref(), text, &Estimates::default()).expect("a scenario");
     let platform = document.platform(&document.scenario().expect("a scenario")).expect("a machine");
     let most = platform.turbo.iter().map(|bin| bin.power.as_watts()).fold(0.0, f64::max);
@@ -166,7 +171,9 @@ fn two_threads_at_turbo_draw_no_more_than_their_core() {
 #[test]
 fn the_combinations_are_not_all_refused() {
     // Else the property above would hold for nothing at all.
-    let document = Document::parse("test.toml".as_ref(), "[machine]\npreset = \"xeon-silver-4116\"\n[workload]\nrate = \"10k\"\nservice = { exponential = \"10us\" }\n[server]\ndispatch = \"random\"\n", &Estimates::default()).expect("a scenario");
+    let text = "[machine]\npreset = \"xeon-silver-4116\"\n[workload]\nrate = \"10k\"\n\
+                service = { exponential = \"10us\" }\n[server]\ndispatch = \"random\"\n";
+    let document = Document::parse("test.toml".as_ref(), text, &Estimates::default()).expect("a scenario");
     for line in ["teo + rubik", "carb + deep + schedutil", "clairvoyant", "udpm", "poll + pegasus"] {
         let document = document.with("goal", &Value::String("300us@p99".to_owned())).expect("a key");
         assert!(document.setup(line, 1).is_ok(), "{line}");

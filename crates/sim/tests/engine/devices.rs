@@ -9,7 +9,8 @@ use sim::{Document, Outcome};
 fn run(policies: &str, requests: u32) -> Outcome {
     let text = format!(
         "[machine]\npreset = \"a10-6800k\"\n[server]\nworkers = 1\n[server.clients]\ncount = 1\ntimer = true\n\
-         think = {{ deterministic = \"1us\" }}\n[server.device]\nlatency = {{ distribution = \"uniform\", from = \"515us\", to = \"565us\" }}\n\
+         think = {{ deterministic = \"1us\" }}\n[server.device]\n\
+         latency = {{ distribution = \"uniform\", from = \"515us\", to = \"565us\" }}\n\
          interrupt = \"3us\"\non = \"same\"\n[workload]\nservice = {{ deterministic = \"20us\" }}\n\
          [params.menu]\ntick = \"1ns\"\n[run]\nrequests = {requests}\n"
     );

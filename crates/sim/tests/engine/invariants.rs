@@ -17,13 +17,25 @@ fn sane(outcome: &Outcome) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+const POLICIES: [&str; 9] = [
+    "poll",
+    "menu",
+    "teo + schedutil",
+    "deep + ondemand",
+    "carb",
+    "rubik",
+    "powernap",
+    "dreamweaver",
+    "autoscale",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
     fn no_time_and_no_request_is_lost(
         dispatch in prop::sample::select(vec!["shared", "random", "round-robin", "connections", "fork-join"]),
-        policies in prop::sample::select(vec!["poll", "menu", "teo + schedutil", "deep + ondemand", "carb", "rubik", "powernap", "dreamweaver", "autoscale"]),
+        policies in prop::sample::select(POLICIES.to_vec()),
         threads in 1i64..=2,
         (noise, nic, device) in any::<(bool, bool, bool)>(),
         package: bool,

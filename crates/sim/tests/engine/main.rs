@@ -20,8 +20,9 @@ use sim::{Document, Outcome};
 
 /// A scenario of ten cores and a shared queue at rho 0.8, with other keys appended or set.
 pub(crate) fn document(set: &[(&str, toml::Value)]) -> Document {
-    let text = "goal = \"300us@p99\"\n[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 10\nthreads = 1\n\
-                [workload]\nservice = { exponential = \"10us\" }\n[run]\nutilisation = 0.8\nrequests = 60_000\nhorizon = \"steady\"\n";
+    let text = "goal = \"300us@p99\"\n[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 10\n\
+                threads = 1\n[workload]\nservice = { exponential = \"10us\" }\n[run]\nutilisation = 0.8\n\
+                requests = 60_000\nhorizon = \"steady\"\n";
     let document =
         Document::parse("test.toml".as_ref(), text, &Estimates::default()).expect("the text is a scenario");
     set.iter().fold(document, |document, (key, value)| document.with(key, value).expect("the key can be set"))

@@ -21,7 +21,7 @@ fn every_policy_runs() {
                 table("latency = { distribution = \"lognormal\", mean = \"100us\", cv = 0.05 }\ninterrupt = \"1us\""),
             )),
             "staged" | "staged-paper" => set.push(("goal", text("500ms@p99.9"))),
-            word if word.starts_with("clairvoyant") || word.starts_with("udpm") || word.starts_with("dynsleep") => {
+            word if ["clairvoyant", "udpm", "dynsleep"].iter().any(|start| word.starts_with(start)) => {
                 set.push(("server.dispatch", text("random")));
             }
             _ => {}

@@ -38,8 +38,9 @@ static ALLOCATOR: CoreControl = CoreControl;
 
 /// Most bytes at once, and allocations, of a run of so many requests.
 fn used(policies: &str, dispatch: &str, requests: i64) -> (usize, usize) {
-    let text = "goal = \"300us@p99\"\n[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 10\nthreads = 1\n\
-                [workload]\nconnections = 512\nservice = { exponential = \"10us\" }\n[run]\nutilisation = 0.6\nsamples = 0\n";
+    let text = "goal = \"300us@p99\"\n[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 10\n\
+                threads = 1\n[workload]\nconnections = 512\nservice = { exponential = \"10us\" }\n\
+                [run]\nutilisation = 0.6\nsamples = 0\n";
     let document = Document::parse("test.toml".as_ref(), text, &Estimates::default())
         .and_then(|document| document.with("run.requests", &Value::Integer(requests)))
         .and_then(|document| document.with("server.dispatch", &Value::String(dispatch.to_owned())))
