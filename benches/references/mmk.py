@@ -1,11 +1,13 @@
 """M/M/10 at a load of 0.8 in SimPy: the slow reference of `roost-bench sim`.
 
-As SimPy's users write it: a resource with ten places, a process for every request, one that sends them. It knows no
-idle states, no energy and no histogram, which is in its favour. Times are in mean service times.
+As SimPy's users write it: a resource with ten places, a process for every request, one that sends
+them. It knows no idle states, no energy and no histogram, which is in its favour. Times are in mean
+service times.
 
     python mmk.py REQUESTS SEED
 
-prints one JSON object. What is timed is the simulation alone, in CPU time, without the interpreter's start.
+prints one JSON object. What is timed is the simulation alone, in CPU time, without the
+interpreter's start.
 """
 
 import json

@@ -3,9 +3,9 @@
 
 Usage: corpus.py     fetches what is missing and says what is there
 
-corpus.txt pins each package by version and SHA-256, so the same paragraphs come out everywhere and in the same order. They are fetched
-from the machine's own mirror (`apt-get download`) or, where its Debian is another, from the archive's pool; never installed. They stay in
-target/hurry-up/corpus."""
+corpus.txt pins each package by version and SHA-256, so the same paragraphs come out everywhere and
+in the same order. They are fetched from the machine's own mirror (`apt-get download`) or, where its
+Debian is another, from the archive's pool; never installed. They stay in target/hurry-up/corpus."""
 
 import gzip
 import hashlib
@@ -34,7 +34,9 @@ def fetch():
         FOLDER.mkdir(parents=True, exist_ok=True)
         deb = FOLDER / pathlib.Path(pool).name
         if not deb.exists() or digest(deb) != wanted:
-            asked = subprocess.run(["apt-get", "download", "-qq", f"{name}={version}"], cwd=FOLDER, capture_output=True)
+            asked = subprocess.run(
+                ["apt-get", "download", "-qq", f"{name}={version}"], cwd=FOLDER, capture_output=True
+            )
             # apt writes the colon of a version as %3a.
             for got in FOLDER.glob(f"{name}_*.deb"):
                 if got != deb and asked.returncode == 0:
@@ -42,7 +44,10 @@ def fetch():
         if not deb.exists() or digest(deb) != wanted:
             urllib.request.urlretrieve(POOL + pool, deb)
         if digest(deb) != wanted:
-            raise SystemExit(f"{deb} is not the {name} {version} that corpus.txt pins (SHA-256 {wanted}); remove it and try again")
+            raise SystemExit(
+                f"{deb} is not the {name} {version} that corpus.txt pins (SHA-256 {wanted}); remove it and"
+                " try again"
+            )
         subprocess.run(["dpkg-deb", "-x", deb, place], check=True)
         (place / ".whole").touch()
         deb.unlink()

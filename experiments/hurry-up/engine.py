@@ -1,4 +1,5 @@
-"""A search engine that speaks Elasticsearch's language, filled with the corpus, and the words that are asked of it."""
+"""A search engine that speaks Elasticsearch's language, filled with the corpus, and the words that
+are asked of it."""
 
 import collections
 import http.client
@@ -36,7 +37,8 @@ class Engine:
         return f"http://127.0.0.1:{self.port}/{INDEX}/_search?request_cache=false"
 
     def index(self, most):
-        """Fills it with up to so many paragraphs. (paragraphs, words by the number of paragraphs that have them)"""
+        """Fills it with up to so many paragraphs. (paragraphs, words by the number of paragraphs
+        that have them)"""
         corpus.fetch()
         self.ask("DELETE", "/" + INDEX)
         settings = {"settings": {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"}}
@@ -62,9 +64,9 @@ class Engine:
         self.ask("POST", f"/{INDEX}/_refresh")
         return count, common(words)
 
-
     def index_once(self, most):
-        """The words of the corpus, the most common first; fills the index only if it does not have so many paragraphs yet."""
+        """The words of the corpus, the most common first; fills the index only if it does not have
+        so many paragraphs yet."""
         try:
             has = json.loads(self.ask("GET", f"/{INDEX}/_count"))["count"]
         except SystemExit:
@@ -83,7 +85,8 @@ def distinct(paragraph):
 
 
 def common(words):
-    """The most common words; alike in frequency they come in the order of the alphabet, so that the list is always the same."""
+    """The most common words; alike in frequency they come in the order of the alphabet, so that the
+    list is always the same."""
     return sorted(words.items(), key=lambda word: (-word[1], word[0]))[:WORDS]
 
 

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""The agent in every kind of engine: its slots advance with each query, no failure is counted, and the engine answers as without it.
+"""The agent in every kind of engine: its slots advance with each query, no failure is counted, and
+the engine answers as without it.
 
-Usage: engines.py [NAME...]     all of them, or those whose name has one of these words in it. Exit code 1 if one fails, 3 if all were skipped.
+Usage: engines.py [NAME...]     all of them, or those whose name has one of these words in it. Exit
+                                code 1 if one fails, 3 if all were skipped.
 
-Engines come from Maven Central and stay in target/elasticsearch and target/solr. Solr is 4.10.4, the CPU-sleeps paper's generation and the last whose
-web application is published there: later ones are distributed at solr.apache.org only, their Maven artifacts are libraries."""
+Engines come from Maven Central and stay in target/elasticsearch and target/solr. Solr is 4.10.4,
+the CPU-sleeps paper's generation and the last whose web application is published there: later ones
+are distributed at solr.apache.org only, their Maven artifacts are libraries.
+"""
 
 import glob
 import hashlib
@@ -46,7 +50,11 @@ def jdk(version):
     """The home of a JDK of this version."""
     for path in sorted(glob.glob("/usr/lib/jvm/*")):
         release = pathlib.Path(path, "release")
-        if release.is_file() and f'JAVA_VERSION="{version}' in release.read_text() and os.access(path + "/bin/java", os.X_OK):
+        if (
+            release.is_file()
+            and f'JAVA_VERSION="{version}' in release.read_text()
+            and os.access(path + "/bin/java", os.X_OK)
+        ):
             return path
     raise Skip(f"no JDK {version} below /usr/lib/jvm")
 
@@ -75,11 +83,15 @@ def ask_all(ask):
 
 
 def elastic(version, java, attach=False, refused=None):
-    """Elasticsearch or OpenSearch by the script beside this one; `refused`: the engine lets no agent in later, and says this."""
+    """Elasticsearch or OpenSearch by the script beside this one; `refused`: the engine lets no
+    agent in later, and says this."""
     environment = dict(os.environ, JAVA_HOME=jdk(java), AGENT="off" if attach else "on")
     script = [HERE / "elasticsearch"]
     try:
-        if subprocess.run(script + ["start", version], env=environment, stdout=subprocess.DEVNULL).returncode != 0:
+        if (
+            subprocess.run(script + ["start", version], env=environment, stdout=subprocess.DEVNULL).returncode
+            != 0
+        ):
             raise Failed("it did not come up")
         home = ROOT / "target/elasticsearch" / version
         engine = Engine(int((home / "port").read_text()))
@@ -90,12 +102,22 @@ def elastic(version, java, attach=False, refused=None):
         before = calls(path) if not refused else None
 
         def ask(words):
-            found = json.loads(engine.ask("POST", f"/{INDEX}/_search?request_cache=false", json.dumps({"query": {"match": {"text": words}}})))
+            found = json.loads(
+                engine.ask(
+                    "POST",
+                    f"/{INDEX}/_search?request_cache=false",
+                    json.dumps({"query": {"match": {"text": words}}}),
+                )
+            )
             if found["timed_out"] or found["_shards"]["failed"] or not found["hits"]["hits"]:
                 raise Failed(f"`{words}` was answered {found}")
 
         ask_all(ask)
-        said = "; ".join(line for line in (home / "out.txt").read_text(errors="replace").splitlines() if "roost-agent: " in line)
+        said = "; ".join(
+            line
+            for line in (home / "out.txt").read_text(errors="replace").splitlines()
+            if "roost-agent: " in line
+        )
         if refused:
             if refused not in said:
                 raise Failed(f"the agent should be refused with {refused}, and it said: {said}")
@@ -110,8 +132,12 @@ def elastic(version, java, attach=False, refused=None):
 
 # What is watched when the agent comes later; the same as in the script.
 METHODS = {
-    "6.5.4": "org.elasticsearch.search.SearchService::executeQueryPhase(Lorg/elasticsearch/search/internal/ShardSearchRequest;Lorg/elasticsearch/action/search/SearchTask;)",
-    "8.19.21": "org.elasticsearch.search.SearchService::executeQueryPhase(Lorg/elasticsearch/search/internal/ShardSearchRequest;Lorg/elasticsearch/tasks/CancellableTask;)",
+    "6.5.4": (
+        "org.elasticsearch.search.SearchService::executeQueryPhase(Lorg/elasticsearch/search/internal/ShardSearchRequest;Lorg/elasticsearch/action/search/SearchTask;)"
+    ),
+    "8.19.21": (
+        "org.elasticsearch.search.SearchService::executeQueryPhase(Lorg/elasticsearch/search/internal/ShardSearchRequest;Lorg/elasticsearch/tasks/CancellableTask;)"
+    ),
 }
 
 
@@ -120,10 +146,20 @@ def attach_to(pid, method, path, home):
     folder = pathlib.Path(path).parent
     shutil.copy(JAR, folder)
     user = os.stat(f"/proc/{pid}").st_uid
-    as_user = [] if user == os.getuid() else ["setpriv", f"--reuid={user}", f"--regid={os.stat(f'/proc/{pid}').st_gid}", "--clear-groups"]
+    as_user = (
+        []
+        if user == os.getuid()
+        else ["setpriv", f"--reuid={user}", f"--regid={os.stat(f'/proc/{pid}').st_gid}", "--clear-groups"]
+    )
     if as_user:
         os.chown(folder, user, -1)
-    command = as_user + [f"{home}/bin/java", "-jar", str(folder / JAR.name), str(pid), f"method={method},file={path}"]
+    command = as_user + [
+        f"{home}/bin/java",
+        "-jar",
+        str(folder / JAR.name),
+        str(pid),
+        f"method={method},file={path}",
+    ]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if said.returncode != 0:
         raise Failed(f"attaching: {said.stdout}{said.stderr}")
@@ -138,7 +174,13 @@ def tiny(java, attach=False):
         command = [f"{home}/bin/java", "-Xmx128m", "-cp", str(ROOT / "target/java/test-classes")]
         if not attach:
             command.insert(1, f"-javaagent:{JAR}=method={method},file={path}")
-        with subprocess.Popen(command + ["tiny.Server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        with subprocess.Popen(
+            command + ["tiny.Server"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as server:
             try:
                 pid = int(server.stdout.readline().split()[1])
                 if attach:
@@ -171,20 +213,46 @@ def solr():
         (pathlib.Path(folder) / "home/solr.xml").write_text("<solr/>")
         port, path = free_port(), f"{folder}/slots"
         method = "org.apache.solr.handler.component.SearchHandler::handleRequestBody"
-        logging = ":".join(str(jars[name]) for name in ("jetty", "slf4j-api", "slf4j-jdk14", "jcl-over-slf4j"))
+        logging = ":".join(
+            str(jars[name]) for name in ("jetty", "slf4j-api", "slf4j-jdk14", "jcl-over-slf4j")
+        )
         # Its index is mapped by unsafe means that newer JDKs ask to be named.
-        command = [f"{home}/bin/java", "-Xmx512m", "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
-        command += [f"-javaagent:{JAR}=method={method},file={path}", f"-Dsolr.solr.home={folder}/home", f"-Djava.io.tmpdir={folder}"]
-        command += ["-cp", logging, "org.eclipse.jetty.runner.Runner", "--host", "127.0.0.1", "--port", str(port), "--path", "/solr", str(jars["war"])]
+        command = [
+            f"{home}/bin/java",
+            "-Xmx512m",
+            "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+        ]
+        command += [
+            f"-javaagent:{JAR}=method={method},file={path}",
+            f"-Dsolr.solr.home={folder}/home",
+            f"-Djava.io.tmpdir={folder}",
+        ]
+        command += [
+            "-cp",
+            logging,
+            "org.eclipse.jetty.runner.Runner",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--path",
+            "/solr",
+            str(jars["war"]),
+        ]
         with open(f"{folder}/out", "w") as out, subprocess.Popen(command, stdout=out, stderr=out) as server:
             try:
                 wait_for(port, "/solr/pages/select?q=*:*&wt=json", server, f"{folder}/out")
-                documents = [{"id": str(number), "text": " ".join(WORDS[number % 7 :])} for number in range(200)]
+                documents = [
+                    {"id": str(number), "text": " ".join(WORDS[number % 7 :])} for number in range(200)
+                ]
                 post(port, "/solr/pages/update?commit=true", json.dumps(documents))
                 before = calls(path)
 
                 def ask(words):
-                    found = json.loads(get(port, "/solr/pages/select?wt=json&q=" + urllib.parse.quote(f"text:({words})")))
+                    found = json.loads(
+                        get(port, "/solr/pages/select?wt=json&q=" + urllib.parse.quote(f"text:({words})"))
+                    )
                     if found["responseHeader"]["status"] or not found["response"]["numFound"]:
                         raise Failed(f"`{words}` was answered {found}")
 
@@ -201,9 +269,11 @@ SOLR = {
     "slf4j-jdk14": "org/slf4j/slf4j-jdk14/1.7.36/slf4j-jdk14-1.7.36.jar",
     "jcl-over-slf4j": "org/slf4j/jcl-over-slf4j/1.7.36/jcl-over-slf4j-1.7.36.jar",
 }
-SOLRCONFIG = """<config><luceneMatchVersion>4.10.4</luceneMatchVersion><directoryFactory name="DirectoryFactory" class="solr.NIOFSDirectoryFactory"/>
+SOLRCONFIG = """<config><luceneMatchVersion>4.10.4</luceneMatchVersion>
+<directoryFactory name="DirectoryFactory" class="solr.NIOFSDirectoryFactory"/>
 <requestHandler name="/select" class="solr.SearchHandler"/><requestHandler name="/update" class="solr.UpdateRequestHandler"/></config>"""
-SCHEMA = """<schema name="pages" version="1.5"><types><fieldType name="string" class="solr.StrField"/><fieldType name="text" class="solr.TextField"><analyzer>
+SCHEMA = """<schema name="pages" version="1.5"><types>
+<fieldType name="string" class="solr.StrField"/><fieldType name="text" class="solr.TextField"><analyzer>
 <tokenizer class="solr.StandardTokenizerFactory"/><filter class="solr.LowerCaseFilterFactory"/></analyzer></fieldType></types><fields>
 <field name="id" type="string" required="true"/><field name="text" type="text"/></fields><uniqueKey>id</uniqueKey></schema>"""
 
@@ -233,7 +303,9 @@ def get(port, path):
 
 
 def post(port, path, body):
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body.encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}{path}", body.encode(), {"Content-Type": "application/json"}
+    )
     return urllib.request.urlopen(request, timeout=30).read()
 
 
@@ -260,15 +332,25 @@ ENGINES = {
     "a plain Java server, JDK 25": lambda: tiny("25"),
     "attached to a plain Java server, JDK 17": lambda: tiny("17", attach=True),
     "attached to Elasticsearch 6.5.4, JDK 17": lambda: elastic("6.5.4", "17", attach=True),
-    # Its entitlements are in force by then, and the agent may read no file. Started with the agent, they come after it.
-    "attached to Elasticsearch 8.19.21, JDK 17": lambda: elastic("8.19.21", "17", attach=True, refused="NotEntitledException"),
+    # Its entitlements are in force by then, and the agent may read no file. Started with the agent,
+    # they come after it.
+    "attached to Elasticsearch 8.19.21, JDK 17": lambda: elastic(
+        "8.19.21", "17", attach=True, refused="NotEntitledException"
+    ),
 }
 
 
 def main():
-    wanted = [name for name in ENGINES if not sys.argv[1:] or any(word.lower() in name.lower() for word in sys.argv[1:])]
+    wanted = [
+        name
+        for name in ENGINES
+        if not sys.argv[1:] or any(word.lower() in name.lower() for word in sys.argv[1:])
+    ]
     if not wanted:
-        raise SystemExit(f"no engine has one of these words in its name: {', '.join(sys.argv[1:])}; there are {'; '.join(ENGINES)}")
+        raise SystemExit(
+            f"no engine has one of these words in its name: {', '.join(sys.argv[1:])}; there are"
+            f" {'; '.join(ENGINES)}"
+        )
     # A signal ends it as an exception does: what was started is stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     outcomes = []

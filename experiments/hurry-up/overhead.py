@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
-"""What the hook costs a real Elasticsearch: on against off inside one JVM, by the slot file's enable word.
+"""What the hook costs a real Elasticsearch: on against off inside one JVM, by the slot file's
+enable word.
 
 Usage: overhead.py SLOTS [--port 9200] [--quads 200] [--queries 200] [--out raw.jsonl]
        overhead.py --summarize raw.jsonl
 
-Method. One query of three keywords is sent again and again on one connection, the next when the last was answered, so that nothing
-differs between two blocks but the hook and the machine's noise. Blocks of --queries come in fours: off on on off, or on off off on
-in turns, so that whatever drifts steadily (a clock, a heap that fills) cancels within each four. How many there are is fixed before the
-first; all are kept, in --out, to which a later run adds: so a long measurement can be made in pieces.
+Method. One query of three keywords is sent again and again on one connection, the next when the
+last was answered, so that nothing differs between two blocks but the hook and the machine's noise.
+Blocks of --queries come in fours: off on on off, or on off off on in turns, so that whatever drifts
+steadily (a clock, a heap that fills) cancels within each four. How many there are is fixed before
+the first; all are kept, in --out, to which a later run adds: so a long measurement can be made in
+pieces.
 
-Three figures, each the ratio on / off of what a four's two blocks of a kind have in the mean, and then the ratio of those means over all fours,
-with an interval from 10,000 bootstrap samples of whole fours:
+Three figures, each the ratio on / off of what a four's two blocks of a kind have in the mean, and
+then the ratio of those means over all fours, with an interval from 10,000 bootstrap samples of
+whole fours:
   service time   the mean of a block's answers, from asking to having it: what the bar is about
-  median         of a block's answers: one pause of the collector or the machine's host moves it little
-  CPU time       of the threads with a slot (those that search), by the kernel's schedstat: what the hook itself can add
+  median         of a block's answers: one pause of the collector or the machine's host moves it
+                 little
+  CPU time       of the threads with a slot (those that search), by the kernel's schedstat: what the
+                 hook itself can add
 An idle machine is needed; the spread of the off blocks is told, and judges it.
 """
 
@@ -28,7 +34,8 @@ import time
 from engine import INDEX, Engine
 from slots import enable, read
 
-# Words of this rank in the corpus: common enough that their query is a real search of a millisecond or two, and light in the paper's sense (III).
+# Words of this rank in the corpus: common enough that their query is a real search of a millisecond
+# or two, and light in the paper's sense (III).
 RANKS = [60, 180, 420]
 ORDERS = [(0, 1, 1, 0), (1, 0, 0, 1)]
 FIGURES = {"mean_s": "service time", "median_s": "median", "cpu_s": "CPU time"}
@@ -70,13 +77,19 @@ def summarize(path):
         raise SystemExit(f"{path} has {len(quads)} fours: an interval needs 4 or more")
     source = random.Random(len(quads))
     sent = sum(quad["queries"] for quad in quads) * 4
-    print(f"{len(quads)} fours, {sent} queries, {sum(quad['calls'] for quad in quads)} calls seen of {sent // 2} while on")
+    print(
+        f"{len(quads)} fours, {sent} queries, {sum(quad['calls'] for quad in quads)} calls seen of"
+        f" {sent // 2} while on"
+    )
     for figure, name in FIGURES.items():
         pairs = ratios(quads, figure)
         off = [b[figure] for quad in quads for b in quad["blocks"] if not b["on"]]
         spread = statistics.stdev(off) / statistics.fmean(off)
         found, low, high = interval(pairs, source)
-        print(f"{name:13} off {statistics.fmean(off) * 1e3:.3f} ms, blocks spread {spread:.1%}; on / off {found:.4f} [{low:.4f}, {high:.4f}] (95 %)")
+        print(
+            f"{name:13} off {statistics.fmean(off) * 1e3:.3f} ms, blocks spread {spread:.1%}; on / off"
+            f" {found:.4f} [{low:.4f}, {high:.4f}] (95 %)"
+        )
 
 
 def outside(slots):
@@ -85,7 +98,9 @@ def outside(slots):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("slots", nargs="?")
     parser.add_argument("--port", type=int, default=9200)
     parser.add_argument("--quads", type=int, default=200)
@@ -109,9 +124,14 @@ def main():
     began = time.monotonic()
     while time.monotonic() - began < options.warm:
         engine.ask("POST", f"/{INDEX}/_search?request_cache=false", body)
-    # Threads that search are there by now; one that came later would be seen in the calls, and not in the CPU time.
+    # Threads that search are there by now; one that came later would be seen in the calls, and not
+    # in the CPU time.
     tids = [slot[0] for slot in read(options.slots)[2]]
-    print(f"{len(tids)} threads search; {options.quads} fours of {options.queries} queries a block", file=sys.stderr, flush=True)
+    print(
+        f"{len(tids)} threads search; {options.quads} fours of {options.queries} queries a block",
+        file=sys.stderr,
+        flush=True,
+    )
     with open(out, "a") as file:
         for number in range(options.quads):
             blocks, before = [], outside(options.slots)
@@ -119,7 +139,11 @@ def main():
                 enable(options.slots, on)
                 blocks.append({"on": on, **block(engine, body, options.queries, tids)})
             calls = outside(options.slots) - before
-            print(json.dumps({"quad": number, "queries": options.queries, "calls": calls, "blocks": blocks}), file=file, flush=True)
+            print(
+                json.dumps({"quad": number, "queries": options.queries, "calls": calls, "blocks": blocks}),
+                file=file,
+                flush=True,
+            )
             if number % 50 == 49:
                 print(f"{number + 1} of {options.quads} fours", file=sys.stderr, flush=True)
     enable(options.slots, 1)

@@ -1,10 +1,13 @@
-"""What frequencies would have done to the recorded requests: the simulator, fed with the time that each spent in the hot function.
+"""What frequencies would have done to the recorded requests: the simulator, fed with the time that
+each spent in the hot function.
 
-This machine may have no cpufreq. The recorded calls of a run (when each entered the hot function, and how long it stayed) are a trace of
-requests; the simulator plays it on the paper's own machine, a socket of 12 cores, under each frequency policy. Our calls are much
-shorter than the paper's, and 450 ms would never fire. So they are played twice: as recorded, the paper's settings of time (threshold,
-sleep, deadline) scaled down; and stretched to the paper's times, its settings as they were. Stretched, a change of clock and a sleep cost as
-little beside a call as they did there; as recorded, they cost what they would here."""
+This machine may have no cpufreq. The recorded calls of a run (when each entered the hot function,
+and how long it stayed) are a trace of requests; the simulator plays it on the paper's own machine,
+a socket of 12 cores, under each frequency policy. Our calls are much shorter than the paper's, and
+450 ms would never fire. So they are played twice: as recorded, the paper's settings of time
+(threshold, sleep, deadline) scaled down; and stretched to the paper's times, its settings as they
+were. Stretched, a change of clock and a sleep cost as little beside a call as they did there; as
+recorded, they cost what they would here."""
 
 import json
 import os
@@ -16,7 +19,8 @@ ROOT = HERE.parents[1]
 # Another build, for who works on Roost itself.
 ROOST = pathlib.Path(os.environ.get("ROOST", ROOT / "target/release/roost"))
 
-# The paper's settings, in seconds (sections V-B, V-F), and cores of the socket that its server had (V-A).
+# The paper's settings, in seconds (sections V-B, V-F), and cores of the socket that its server had
+# (V-A).
 DEADLINE, THRESHOLD, SLEEP = 1.0, 0.450, 0.050
 THRESHOLDS = [0.150, 0.300, 0.450, 0.600]
 SLEEPS = [0.005, 0.010, 0.020, 0.050, 0.100]
@@ -30,7 +34,8 @@ def nanoseconds(seconds):
 
 
 def write_trace(path, calls, stretch=1):
-    """A trace of the recorded calls, the first at 0, each gap and each call so many times as long."""
+    """A trace of the recorded calls, the first at 0, each gap and each call so many times as long.
+    """
     begin = calls[0][0]
     with open(path, "w") as trace:
         print("time,class,service", file=trace)
@@ -39,20 +44,38 @@ def write_trace(path, calls, stretch=1):
 
 
 def simulate(folder, name, trace, cpus, scale, policies=POLICIES, threshold=THRESHOLD, sleep=SLEEP):
-    """Plays `trace`.csv, recorded on `cpus` CPUs, under each policy, as the run `name`; {policy: figures}.
+    """Plays `trace`.csv, recorded on `cpus` CPUs, under each policy, as the run `name`; {policy:
+    figures}.
 
-    The simulated socket has more cores than this machine, so the calls come as much faster: the load of a core is the recorded one."""
+    The simulated socket has more cores than this machine, so the calls come as much faster: the
+    load of a core is the recorded one.
+    """
     scenario = folder / f"{name}.toml"
     contestants = []
     for policy in policies:
         # The published scheduler is a thread that wakes once every sleep, on any core.
-        own = '"server.noise" = [ { every = "estimate:kernel.noise.every", length = { exponential = "estimate:kernel.noise.length" } }, { every = "%s", length = { exponential = "estimate:hurryup.agent.work" }, on = "any" } ]' % nanoseconds(sleep * scale)
-        contestants.append(f'[[variant]]\nname = "{policy}"\npolicies = "menu + {policy}"\n' + (f"[variant.set]\n{own}\n" if policy == "hurry-up-paper" else ""))
+        every = nanoseconds(sleep * scale)
+        own = f"""[variant.set]
+"server.noise" = [
+    {{ every = "estimate:kernel.noise.every", length = {{ exponential = "estimate:kernel.noise.length" }} }},
+    {{ every = "{every}", length = {{ exponential = "estimate:hurryup.agent.work" }}, on = "any" }},
+]
+"""
+        contestants.append(
+            f'[[variant]]\nname = "{policy}"\npolicies = "menu + {policy}"\n'
+            + (own if policy == "hurry-up-paper" else "")
+        )
     parameters = ""
     if "hurry-up-paper" in policies:
-        parameters = f'[params.hurry-up-paper]\nthreshold = {{ fixed = "{nanoseconds(threshold * scale)}" }}\nsleep = "{nanoseconds(sleep * scale)}"\n'
+        parameters = (
+            f'[params.hurry-up-paper]\nthreshold = {{ fixed = "{nanoseconds(threshold * scale)}" }}\n'
+            f'sleep = "{nanoseconds(sleep * scale)}"\n'
+        )
     scenario.write_text(f"""title = "Recorded calls of the hot function: {trace}"
-assumptions = ["requests arrive and work as recorded in {trace}.csv; the machine and its power are the Hurry-up paper's"]
+assumptions = [
+    "requests arrive and work as recorded in {trace}.csv",
+    "the machine and its power are the Hurry-up paper's",
+]
 
 [machine]
 preset = "xeon-gold-6126"
@@ -66,7 +89,9 @@ tick_cost = "estimate:tick.cost"
 [server]
 dispatch = "shared"
 pick = "shallowest"
-noise = [{{ every = "estimate:kernel.noise.every", length = {{ exponential = "estimate:kernel.noise.length" }} }}]
+noise = [
+    {{ every = "estimate:kernel.noise.every", length = {{ exponential = "estimate:kernel.noise.length" }} }},
+]
 
 [workload]
 trace = "{trace}.csv"

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What a slot file says now. Usage: slots.py FILE     docs/formats.md has the format; this is its shortest reader."""
+"""What a slot file says now. Usage: slots.py FILE     docs/formats.md has the format; this is its
+                                                       shortest reader."""
 
 import struct
 import sys
@@ -11,10 +12,13 @@ FAILURES = ["no_slot", "no_tid", "virtual_threads", "too_deep", "not_rung", "err
 
 
 def read(path):
-    """(methods, failures, slots); a slot is (tid, sequence, depth, method, entered_at, exited_at, nested)."""
+    """(methods, failures, slots); a slot is (tid, sequence, depth, method, entered_at, exited_at,
+    nested)."""
     with open(path, "rb") as file:
         head = file.read(SLOTS)
-        assert head[:8] == b"ROOSTHOT" and struct.unpack_from("<I", head, 8) == (1,), path + " is no slot file"
+        assert head[:8] == b"ROOSTHOT" and struct.unpack_from("<I", head, 8) == (1,), (
+            path + " is no slot file"
+        )
         used = file.read(64 * struct.unpack_from("<I", head, 184)[0])
     methods = []
     for entry in range(struct.unpack_from("<I", head, 28)[0]):
@@ -37,7 +41,8 @@ def next_event(path):
 
 
 def calls(path, since):
-    """Every call from outside that began and ended since that event: (entered_at, nanoseconds inside, thread), in order of time.
+    """Every call from outside that began and ended since that event: (entered_at, nanoseconds
+    inside, thread), in order of time.
 
     Raises ValueError if the ring was too short for them: then nothing is known of some."""
     with open(path, "rb") as file:
@@ -47,10 +52,14 @@ def calls(path, since):
         file.seek(SLOTS + 64 * slots)
         events = file.read(32 * ring)
     if until - since > ring:
-        raise ValueError(f"{until - since} events came and the ring holds {ring}: give the agent a longer one (events=)")
+        raise ValueError(
+            f"{until - since} events came and the ring holds {ring}: give the agent a longer one (events=)"
+        )
     inside, found, lost = {}, [], 0
     for number in range(since, until):
-        ticket, at, tid, _, kind, sequence, depth, _ = struct.unpack_from("<QQiHHIHH", events, 32 * (number % ring))
+        ticket, at, tid, _, kind, sequence, depth, _ = struct.unpack_from(
+            "<QQiHHIHH", events, 32 * (number % ring)
+        )
         if ticket != number + 1:
             lost += 1
         elif kind == 1 and depth == 1:

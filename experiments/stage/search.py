@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Staged bursts before a real search engine: Elasticsearch 6.5.4, asked 100 times a second, held 250 ms and not held.
+"""Staged bursts before a real search engine: Elasticsearch 6.5.4, asked 100 times a second, held
+250 ms and not held.
 
-Usage: search.py [--documents 60000] [--rate 100] [--rounds 4] [--for 104s] [--out runs/stage-search-DATE]
+Usage: search.py [--documents 60000] [--rate 100] [--rounds 4] [--for 104s] [--out
+runs/stage-search-DATE]
 
-1. starts Elasticsearch, indexes the corpus of experiments/hurry-up, puts the server into a cgroup of its own (version 2; without leave
-   to do that, its process is named instead)
-2. warms it up, and measures its service times: one query at a time, directly; more than 12 ms in the mean is too much for the bar
-3. `roost-bench stage --only bursts --server`: the same queries through the proxy, held and not held by turns
+1. starts Elasticsearch, indexes the corpus of experiments/hurry-up, puts the server into a cgroup
+   of its own (version 2; without leave to do that, its process is named instead)
+2. warms it up, and measures its service times: one query at a time, directly; more than 12 ms in
+   the mean is too much for the bar
+3. `roost-bench stage --only bursts --server`: the same queries through the proxy, held and not held
+   by turns
 4. stops Elasticsearch and removes the cgroup
 
-In --out: words.txt, service.json (its service times), stage.jsonl (every round, verdicts). Exit code: that of the bench. Needs
-`cargo build --release -p roost -p roost-bench`."""
+In --out: words.txt, service.json (its service times), stage.jsonl (every round, verdicts). Exit
+code: that of the bench. Needs `cargo build --release -p roost -p roost-bench`."""
 
 import argparse
 import datetime
@@ -36,16 +40,23 @@ CALIBRATE_S = 10
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, default=60_000)
     parser.add_argument("--rate", default="100", help="queries a second")
     parser.add_argument("--rounds", default="4")
-    parser.add_argument("--for", dest="length", default="104s", help="of holding, all rounds together; not held, half of it")
+    parser.add_argument(
+        "--for", dest="length", default="104s", help="of holding, all rounds together; not held, half of it"
+    )
     parser.add_argument("--roost", type=pathlib.Path, default=ROOT / "target/release/roost")
     parser.add_argument("--roost-bench", type=pathlib.Path, default=ROOT / "target/release/roost-bench")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
-    out = options.out or ROOT / f"runs/stage-search-{datetime.datetime.now(datetime.timezone.utc):%Y%m%d-%H%M%S}"
+    out = (
+        options.out
+        or ROOT / f"runs/stage-search-{datetime.datetime.now(datetime.timezone.utc):%Y%m%d-%H%M%S}"
+    )
     out.mkdir(parents=True, exist_ok=True)
     # A signal ends it as an exception does: what was started is stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -110,9 +121,20 @@ def measure(options, out, group):
 
 def load(options, out, url, more, seconds):
     """What `roost load` says of so many seconds."""
-    command = [options.roost, "load", url, "--words", out / "words.txt", "--for", f"{seconds}s", "--json", *more]
+    command = [
+        options.roost,
+        "load",
+        url,
+        "--words",
+        out / "words.txt",
+        "--for",
+        f"{seconds}s",
+        "--json",
+        *more,
+    ]
     asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # 6: the generator was late, which a closed loop cannot be; what is measured here has no schedule.
+    # 6: the generator was late, which a closed loop cannot be; what is measured here has no
+    # schedule.
     if asked.returncode not in (0, 6) or not asked.stdout:
         raise SystemExit(f"{' '.join(map(str, command))}:\n{asked.stderr}")
     return json.loads(asked.stdout)

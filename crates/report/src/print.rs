@@ -3,8 +3,8 @@
 //! The standard macros panic when their stream cannot be written. A daemon whose log was piped into
 //! `head`, or to a service that ended, would die of its next line, with all that it holds; a table
 //! of which the first rows were enough would end in a backtrace. These have the same names, so that
-//! no file of a binary that imports them has the others by mistake, and drop text without a reader. One whose disk
-//! is full ends as failed, after all its work.
+//! no file of a binary that imports them has the others by mistake, and drop text without a reader.
+//! One whose disk is full ends as failed, after all its work.
 
 use linux::{printable, printable_name};
 use std::fmt;
