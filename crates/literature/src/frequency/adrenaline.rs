@@ -3,9 +3,8 @@
 //!
 //! Requests come in classes that differ in how long they take (reads and writes, queries of few and
 //! of many words). Each class k has a threshold b_k: a request runs at the cruising clock until b_k
-//! after its arrival, and at the boost clock from then on. The thresholds come from an offline
-//! search over a grid, [`best_thresholds`], with whatever evaluates them: a simulation, or a run on
-//! a machine.
+//! after its arrival, and at the boost clock from then on. The thresholds come from an
+//! offline search over a grid, evaluated by simulations or by runs on a machine.
 //!
 //! Invariants: a request's gear never falls while it waits; a class that is not configured
 //! is boosted from the start.
@@ -91,36 +90,6 @@ impl Adrenaline {
 
     fn boost_after(&self, class: usize) -> Option<Duration> {
         self.classes.get(class).map_or(Some(Duration::ZERO), |class| class.boost_after)
-    }
-}
-
-/// The cheapest combination of one candidate from each class's grid, with its cost. `cost` is asked
-/// about every combination, the last class changing fastest, and answers `None` for one that misses
-/// the goal. Of equals the first is taken; `None` if all miss the goal, or a class has no
-/// candidates.
-pub fn best_thresholds(
-    grids: &[Vec<Class>],
-    mut cost: impl FnMut(&[Class]) -> Option<f64>,
-) -> Option<(Vec<Class>, f64)> {
-    let mut best: Option<(Vec<Class>, f64)> = None;
-    let mut places = vec![0; grids.len()];
-    let mut tried = grids.iter().map(|grid| grid.first().copied()).collect::<Option<Vec<Class>>>()?;
-    loop {
-        if let Some(cost) = cost(&tried).filter(|cost| !cost.is_nan())
-            && best.as_ref().is_none_or(|(_, least)| cost < *least)
-        {
-            best = Some((tried.clone(), cost));
-        }
-        // As an odometer: the last wheel that has not come round moves on, those after it start
-        // over.
-        let Some(wheel) = (0..grids.len()).rfind(|&wheel| places[wheel] + 1 < grids[wheel].len()) else {
-            return best;
-        };
-        places[wheel] += 1;
-        places[wheel + 1..].fill(0);
-        for (class, (grid, &place)) in tried.iter_mut().zip(grids.iter().zip(&places)) {
-            *class = grid[place];
-        }
     }
 }
 
@@ -214,31 +183,6 @@ mod tests {
         let read: Adrenaline =
             serde_json::from_str(&serde_json::to_string(&adrenaline(&params.classes)).unwrap()).unwrap();
         assert_eq!(read, adrenaline(&params.classes));
-    }
-
-    #[test]
-    fn the_search_sees_the_whole_grid_and_takes_the_cheapest() {
-        let grids = [vec![after(1), after(2), NEVER], vec![after(10), after(20)]];
-        let mut seen = Vec::new();
-        let best = best_thresholds(&grids, |classes| {
-            seen.push(classes.to_vec());
-            // The goal needs a boost of the first class; a later boost costs less.
-            let first = classes[0].boost_after?.as_micros();
-            Some(100.0 - (first * classes[1].boost_after?.as_micros()) as f64)
-        });
-        assert_eq!(best, Some((vec![after(2), after(20)], 60.0)));
-        assert_eq!(seen.len(), 6);
-        seen.dedup();
-        assert_eq!(seen.len(), 6);
-    }
-
-    #[test]
-    fn a_search_may_find_nothing() {
-        let grids = [vec![after(1), after(2)]];
-        assert_eq!(best_thresholds(&grids, |_| None), None);
-        assert_eq!(best_thresholds(&grids, |_| Some(f64::NAN)), None);
-        assert_eq!(best_thresholds(&[vec![after(1)], vec![]], |_| Some(1.0)), None);
-        assert_eq!(best_thresholds(&grids, |_| Some(1.0)), Some((vec![after(1)], 1.0)));
     }
 
     proptest! {

@@ -272,11 +272,11 @@ fn quantiles(one: &[f64; STEPS + 1], quantile: f64) -> [usize; EXACT + 1] {
 
 /// z with P(Z <= z) = `quantile` of at least a half; off by less than 4.5e-4 (Abramowitz and
 /// Stegun, 26.2.23).
-fn normal_quantile(quantile: f64) -> f64 {
+pub(crate) fn normal_quantile(quantile: f64) -> f64 {
     let t = (-2.0 * (1.0 - quantile).max(1e-12).ln()).sqrt();
     let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
     let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
-    t - above / below
+    (t - above / below).max(0.0)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 
 use super::convolver::{Convolver, MOST_REQUESTS};
 use super::distribution::Distribution;
+use crate::timing::tails::normal_quantile;
 use serde::{Deserialize, Serialize};
 
 /// Number of rows of a table \[R\].
@@ -119,15 +120,6 @@ fn tail_of(masses: &[f64], quantile: f64) -> f64 {
         below += mass;
     }
     masses.len() as f64
-}
-
-/// z_q, the quantile of the standard normal distribution above its middle: Abramowitz and Stegun,
-/// 26.2.23, to 0.0005.
-fn normal_quantile(quantile: f64) -> f64 {
-    let t = (-2.0 * (1.0 - quantile).ln()).sqrt();
-    let above = 2.515517 + t * (0.802853 + t * 0.010328);
-    let below = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308));
-    (t - above / below).max(0.0)
 }
 
 /// The part of the allowed misses that may wrap around when sums are formed: too little to move a
