@@ -128,12 +128,6 @@ impl Ledger {
         self.purse_place(self.payer(principal)).map_or(0, |at| self.purses[at].1.outstanding)
     }
 
-    /// Time for which CPUs were kept awake on behalf of the payer of `principal`, under whatever
-    /// names.
-    pub fn awake_for(&self, principal: Principal) -> Duration {
-        self.purse_place(self.payer(principal)).map_or(Duration::ZERO, |at| self.purses[at].1.awake)
-    }
-
     /// `length` of one CPU kept awake at `power`: paid in equal parts by the payers of `sharers`,
     /// and by each payer's principals in equal parts; or by none. Each sharer is named once.
     pub fn charge(
