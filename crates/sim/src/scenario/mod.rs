@@ -217,12 +217,6 @@ pub struct DeviceTable {
     /// How requests wait.
     #[serde(default)]
     pub wait: Wait,
-    /// Power while it works, in watts.
-    #[serde(default)]
-    pub watts: f64,
-    /// Power while it does not work, in watts.
-    #[serde(default)]
-    pub idle_watts: f64,
 }
 
 fn half() -> f64 {
