@@ -5,9 +5,9 @@
 //! core that is parked ends the work that it has begun and that is queued at it, and takes no more.
 //! Policies that let the whole machine sleep are in `system_sleep`.
 
+use super::cpu_set::CpuSet;
 use super::decisions::Readers;
 use super::event_queue::NEVER;
-use super::hardware::CpuSet;
 use super::known::{Cores, core_policy};
 use super::task::Task;
 use super::{Doing, Engine, Later, Setup, system_sleep};

@@ -1,7 +1,7 @@
 //! Which CPUs are idle, by state.
 
 use super::MAX_STATES;
-use super::hardware::CpuSet;
+use super::cpu_set::CpuSet;
 
 /// Idle CPUs: first those that poll, then by state. Few states have a CPU, and under load often
 /// none has; so it is known which do.

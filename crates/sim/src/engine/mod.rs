@@ -24,7 +24,9 @@
 //! `core_policy` how many cores, `system_sleep` naps of the whole machine, `wake_delay` and
 //! `pre_wake` when to wake, `known` and `decisions` the calls of policies, `metrics` all counts.
 
+mod ahead;
 mod core_policy;
+mod cpu_set;
 mod decisions;
 mod dvfs;
 mod event_queue;
@@ -48,7 +50,7 @@ mod task;
 mod turbo;
 mod wake_delay;
 
-pub use hardware::MAX_CPUS;
+pub use cpu_set::MAX_CPUS;
 pub use meter::Residency;
 pub(crate) use metrics::histogram;
 pub use metrics::{Coarse, IdleLengths, Metrics, Sample, SleepCounts};
@@ -56,8 +58,10 @@ pub use running::{End, Ended};
 pub use setup::{Closed, Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Target, Wait};
 
 use crate::fleet::Leaf;
+use ahead::Ahead;
+use cpu_set::CpuSet;
 use event_queue::EventQueue;
-use hardware::{CpuSet, Hardware};
+use hardware::Hardware;
 use idle_sets::IdleSets;
 use interrupts::{Interrupt, Then};
 use std::collections::VecDeque;
@@ -169,7 +173,7 @@ pub struct Engine {
     next_at: u64,
     /// Number of requests taken from the load.
     fetched: u64,
-    ahead: idle::Ahead,
+    ahead: Ahead,
     chance: Random,
     turn: usize,
     sleepers: idle::Sleepers,

@@ -1,7 +1,9 @@
 //! A run from beginning to end.
 
+use super::ahead::Ahead;
+use super::cpu_set::CpuSet;
 use super::event_queue::{EventQueue, NEVER};
-use super::hardware::{CpuSet, Hardware};
+use super::hardware::Hardware;
 use super::idle_sets::IdleSets;
 use super::metrics::{Metrics, Sample};
 use super::task::Task;
@@ -71,7 +73,7 @@ impl Engine {
             next: Task::default(),
             next_at: NEVER,
             fetched: 0,
-            ahead: idle::Ahead::new(knows_future, setup.workers),
+            ahead: Ahead::new(knows_future, setup.workers),
             chance: Random::new(setup.seed, ENGINE_STREAM),
             turn: 0,
             sleepers: idle::Sleepers::new(&setup),

@@ -15,71 +15,13 @@
 //!   latency too.
 //! - Turbo clocks are in `turbo`.
 
+mod clocks;
+
+use super::cpu_set::MAX_CPUS;
 use super::meter::{Meter, Mode, Modes, Residency};
 use super::turbo::Turbo;
+use clocks::Change;
 use machine::{ClockDomain, Platform};
-
-/// A CPU set of at most [`MAX_CPUS`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuSet([u64; MAX_CPUS / 64]);
-
-/// So many CPUs one simulated machine may have: two sockets of the largest preset, or one with
-/// hyperthreads.
-pub const MAX_CPUS: usize = 256;
-
-impl CpuSet {
-    #[inline]
-    pub fn insert(&mut self, cpu: usize) {
-        self.0[cpu / 64] |= 1 << (cpu % 64);
-    }
-    #[inline]
-    pub fn remove(&mut self, cpu: usize) {
-        self.0[cpu / 64] &= !(1 << (cpu % 64));
-    }
-    #[inline]
-    pub fn contains(&self, cpu: usize) -> bool {
-        self.0[cpu / 64] >> (cpu % 64) & 1 == 1
-    }
-    /// The CPUs that are in both sets.
-    #[inline]
-    pub fn both(&self, other: &Self) -> Self {
-        let mut words = self.0;
-        words.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= other);
-        Self(words)
-    }
-    /// The lowest CPU number in the set.
-    #[inline]
-    pub fn first(&self) -> Option<usize> {
-        let word = self.0.iter().position(|&word| word != 0)?;
-        Some(word * 64 + self.0[word].trailing_zeros() as usize)
-    }
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
-    }
-    /// The one that has `place` lower ones in the set.
-    pub fn nth(&self, place: usize) -> Option<usize> {
-        self.iter().nth(place)
-    }
-    /// The numbers of the CPUs, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(index, &word)| {
-            let mut rest = word;
-            std::iter::from_fn(move || {
-                let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
-                rest &= rest - 1;
-                Some(index * 64 + bit)
-            })
-        })
-    }
-}
-
-/// A clock that is being changed.
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    goal: u8,
-    asked_at: u64,
-}
 
 #[derive(Clone, Debug)]
 pub struct Hardware {
@@ -363,67 +305,6 @@ impl Hardware {
         exit
     }
 
-    /// A policy wants this gear for the CPU. If that begins a change of its clock: when it takes
-    /// effect.
-    #[inline]
-    pub fn wish(&mut self, cpu: usize, gear: u8, now: u64) -> Option<(u64, usize)> {
-        if self.wish[cpu] == gear {
-            return None;
-        }
-        self.wish[cpu] = gear;
-        let domain = self.domain_of[cpu];
-        let goal = self.goal(domain);
-        if let Some(change) = &mut self.change[domain] {
-            change.goal = goal;
-            return None;
-        }
-        if goal == self.gear[cpu] {
-            return None;
-        }
-        self.change[domain] = Some(Change { goal, asked_at: now });
-        Some((now + self.delay_ns, domain))
-    }
-
-    fn goal(&self, domain: usize) -> u8 {
-        self.cpus_of_domain[domain].iter().map(|&cpu| self.wish[cpu]).max().unwrap_or(0)
-    }
-
-    /// The change of the domain's clock takes effect: if the gear is a new one, it and the time
-    /// that executing cores stand still. The caller re-times their work.
-    pub fn take_effect(&mut self, domain: usize, now: u64) -> Option<u64> {
-        let change = self.change[domain].take()?;
-        let first = *self.cpus_of_domain[domain].first()?;
-        let old = self.gear[first];
-        if change.goal == old {
-            return None;
-        }
-        let surplus = (self.gear_watts[usize::from(change.goal)] - self.gear_watts[usize::from(old)]) / 2.0;
-        for index in 0..self.cpus_of_domain[domain].len() {
-            let cpu = self.cpus_of_domain[domain][index];
-            self.gear[cpu] = change.goal;
-            // Paid by the core, not by each of its threads.
-            let is_first = cpu < self.socket_of_core.len();
-            if is_first && self.modes.state(self.core_mode(cpu)).is_none() {
-                self.extra_joules += surplus * (now - change.asked_at) as f64 * 1e-9;
-            }
-            let mode = self.threads.mode(cpu);
-            // The clock of a sleeping core stands; it draws its state's power.
-            if mode == self.modes.working(old) {
-                self.work(cpu, now);
-            } else if mode == self.modes.polling(old) {
-                self.poll(cpu, now);
-            } else if mode == self.modes.waking(old) {
-                self.set_mode(cpu, self.modes.waking(change.goal), now);
-            }
-        }
-        Some(self.stall_ns)
-    }
-
-    /// The CPUs of a clock domain.
-    pub fn cpus_of_domain(&self, domain: usize) -> &[usize] {
-        &self.cpus_of_domain[domain]
-    }
-
     /// Number of sleeps begun so far.
     pub fn transitions(&self) -> u64 {
         self.transitions
@@ -463,33 +344,5 @@ impl Hardware {
 
     pub fn sockets(&self) -> usize {
         self.sockets.len()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Mean watts of one core while its clock goes from the fastest gear to the slowest, with so
-    /// many threads at work; and the mean of both gears.
-    fn watts_of_a_change(working: usize) -> (f64, f64) {
-        let mut platform = Platform::by_name("xeon-silver-4116").expect("a preset");
-        (platform.sockets, platform.cores_per_socket, platform.threads_per_core) = (1, 1, 2);
-        let mut hardware = Hardware::new(&platform);
-        (0..working).for_each(|cpu| hardware.work(cpu, 0));
-        // An idle thread has no wish for speed.
-        let changes: Vec<_> = (0..2).filter_map(|cpu| hardware.wish(cpu, 0, 0)).collect();
-        let [(at, domain)] = changes[..] else { panic!("one clock, one change: {changes:?}") };
-        hardware.take_effect(domain, at);
-        let watts = &hardware.gear_watts;
-        (hardware.core_joules(at) / (at as f64 * 1e-9), (watts[0] + watts[watts.len() - 1]) / 2.0)
-    }
-
-    #[test]
-    fn a_change_of_clock_is_paid_once_by_a_core_of_two_threads() {
-        for working in [1, 2] {
-            let (found, mean) = watts_of_a_change(working);
-            assert!((found - mean).abs() < 1e-9, "{working} at work: {found} W, not {mean}");
-        }
     }
 }
