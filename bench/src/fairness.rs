@@ -11,10 +11,9 @@
 
 use super::append;
 use super::contestant::{Contestant, Stable, Who, version_of};
-use super::serve::describe;
 use crate::exit::{Exit, usage};
 use crate::machine_facts::this_machine;
-use crate::run_folder;
+use crate::{harness, run_folder};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use machine::CpuList;
 use serde::Serialize;
@@ -145,7 +144,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let conditions = vec![
         format!("date: {date}"),
-        format!("machine: {}", describe(&this_machine())),
+        format!("machine: {}", harness::describe(&this_machine())),
         format!("peer: memcached {major}.{minor}.{patch}; ours: roost {}", env!("CARGO_PKG_VERSION")),
         format!("servers on CPU {}; {pairs} pairs of {:.1} s", stable.cpus, length.as_secs_f64()),
         format!("clients get {KEYS} values at once; {} probes", probes(&stable)),

@@ -178,7 +178,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             judge(&mut done, args.goal);
             for run in &done {
                 if let Some(folder) = &args.out {
-                    super::append(folder, "govern.jsonl", run)?;
+                    crate::append(folder, "govern.jsonl", run)?;
                 }
             }
             runs.extend(done);

@@ -14,15 +14,14 @@
 
 use super::contestant::{Stable, Who, cpu_time};
 use super::programs::{Statistics, program_time};
-use crate::exit::{Exit, usage};
-use crate::machine_facts::this_machine;
-use crate::table::print;
+use crate::exit::usage;
+use crate::harness::figure::{Figure, Of};
+use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::{Context as _, Result, bail};
 use linux::EndsWithParent as _;
 use loadgen::{Items, Pace, Plan};
 use machine::{Duration, Rate};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -53,40 +52,14 @@ pub struct Args {
     /// Requests to the real server beside it
     #[arg(long, value_name = "RATE", default_value = "5k", value_parser = workload::parse_rate)]
     rate: Rate,
-    /// Append the result as a line of JSON to govern-cost.jsonl in this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// The measurements.
-#[derive(Debug, Serialize)]
-struct Results {
-    started: String,
-    machine: report::run::Machine,
-    cpus: u16,
-    seconds: f64,
-    epochs: usize,
-    changes_per_epoch: f64,
-    requests_per_second: f64,
-    scraped_bytes: usize,
-    recorded_bytes_per_epoch: f64,
-    /// Of the daemon's threads, percent of one core.
-    daemon_percent: f64,
-    /// Of its programs in the kernel, the same.
-    programs_percent: f64,
-    /// The most memory that it had.
-    peak_mib: f64,
-}
+/// Percent of one core, programs included.
+const CPU_TARGET: f64 = 0.5;
+const MEMORY_TARGET_MIB: f64 = 40.0;
 
-/// At most so much of one core, programs included.
-const CPU_BAR: f64 = 0.5;
-/// At most so much memory.
-const MEMORY_BAR: f64 = 40.0;
-
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).context("a folder")?;
     let machine = Machine::make(folder.path(), args.cpus)?;
@@ -100,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let server = stable.start(Who::Peer)?;
     machine.show_process(server.process())?;
     let _statistics = Statistics::on();
-    let mut daemon = Daemon::start(&stable.ours, folder.path(), server.port().context("no TCP port")?)?;
+    let daemon = Daemon::start(&stable.ours, folder.path(), server.port().context("no TCP port")?)?;
     machine.show_process(daemon.child.id())?;
     let plan = Plan {
         connections: 16,
@@ -115,6 +88,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         )
     };
     loadgen::fill(&plan)?;
+    let mut run = Run::begin("govern-cost", &args.output, SEED)?;
     let over = AtomicBool::new(false);
     let (measured, outcome) = std::thread::scope(|scope| {
         let load = scope.spawn(|| {
@@ -122,28 +96,32 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 if over.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })
         });
-        let measured = measure(args, &mut daemon, &machine);
+        let measured = measure(args, &daemon, &machine);
         over.store(true, Ordering::Relaxed);
         (measured, load.join().expect("the generator does not panic"))
     });
-    let (mut results, outcome) = (measured?, outcome?);
-    results.requests_per_second = outcome.achieved.as_per_second();
+    let (mut measured, outcome) = (measured?, outcome?);
+    measured.push(("requests_per_second", outcome.achieved.as_per_second()));
+    run.block(&format!("{} CPUs", args.cpus), 0, GOVERNED, Measured::of(measured))?;
     daemon.stop()?;
-    if let Some(folder) = &args.out {
-        super::append(folder, "govern-cost.jsonl", &results)?;
-    }
-    let is_met =
-        results.daemon_percent + results.programs_percent <= CPU_BAR && results.peak_mib <= MEMORY_BAR;
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&results)?))?;
-    } else {
-        print(&table(&results))?;
-    }
-    Ok(if is_met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+    run.remark("the machine's files lie in memory: those of sysfs cost somewhat more to read");
+    let of = |metric, unit| Figure::new(metric, unit, Of::One(GOVERNED));
+    run.end(&[
+        of("cpu_percent", "% of a core").at_most(CPU_TARGET),
+        of("daemon_percent", "% of a core"),
+        of("programs_percent", "% of a core"),
+        of("peak_mib", "MiB").at_most(MEMORY_TARGET_MIB),
+        of("changes_per_epoch", "limits"),
+        of("requests_per_second", "/s"),
+        of("scraped_bytes", "B"),
+        of("recorded_bytes_per_epoch", "B"),
+    ])
 }
 
+const GOVERNED: &str = "governed";
+
 /// Epochs pass, counts advance, and a client scrapes.
-fn measure(args: &Args, daemon: &mut Daemon, machine: &Machine) -> Result<Results> {
+fn measure(args: &Args, daemon: &Daemon, machine: &Machine) -> Result<Vec<(&'static str, f64)>> {
     let second = std::time::Duration::from_secs(1);
     let mut next = std::time::Instant::now();
     let mut turn = |epoch: u64| -> Result<usize> {
@@ -170,20 +148,20 @@ fn measure(args: &Args, daemon: &mut Daemon, machine: &Machine) -> Result<Result
     eprintln!();
     let elapsed = began.elapsed().as_secs_f64();
     let percent = |now: Duration, before: Duration| (now - before).as_secs_f64() / elapsed * 100.0;
-    Ok(Results {
-        started: crate::run_folder::started()?,
-        machine: this_machine(),
-        cpus: args.cpus,
-        seconds: elapsed,
-        epochs: epochs as usize,
-        changes_per_epoch: (daemon.changes()? - changes_before) as f64 / epochs as f64,
-        requests_per_second: 0.0,
-        scraped_bytes: scraped,
-        recorded_bytes_per_epoch: (daemon.recorded()? - recorded_before) as f64 / epochs as f64,
-        daemon_percent: percent(cpu_time(daemon.child.id())?, before.0),
-        programs_percent: percent(program_time(daemon.child.id())?, before.1),
-        peak_mib: peak_memory(daemon.child.id())?,
-    })
+    let daemon_percent = percent(cpu_time(daemon.child.id())?, before.0);
+    let programs_percent = percent(program_time(daemon.child.id())?, before.1);
+    let changes = daemon.changes()? - changes_before;
+    let recorded = daemon.recorded()? - recorded_before;
+    Ok(vec![
+        ("seconds", elapsed),
+        ("changes_per_epoch", changes as f64 / epochs as f64),
+        ("scraped_bytes", scraped as f64),
+        ("recorded_bytes_per_epoch", recorded as f64 / epochs as f64),
+        ("daemon_percent", daemon_percent),
+        ("programs_percent", programs_percent),
+        ("cpu_percent", daemon_percent + programs_percent),
+        ("peak_mib", peak_memory(daemon.child.id())?),
+    ])
 }
 
 /// The daemon that is measured. It ends when this is dropped.
@@ -237,7 +215,6 @@ impl Daemon {
         bail!("the daemon did not begin:\n{}", fs::read_to_string(&log)?)
     }
 
-    /// How many bytes it answers.
     fn scrape(&self) -> Result<usize> {
         let mut stream = TcpStream::connect(&self.metrics).context("the daemon's metrics")?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
@@ -370,32 +347,6 @@ fn peak_memory(process: u32) -> Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM in its status")?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().context("VmHWM is no number")?;
     Ok(kib / 1024.0)
-}
-
-fn table(results: &Results) -> String {
-    let Results { cpus, seconds, changes_per_epoch, requests_per_second, .. } = results;
-    let mut text = format!(
-        "{cpus} CPUs, {seconds:.0} s at epochs of 1 s: {changes_per_epoch:.1} limits changed an epoch, \
-         {requests_per_second:.0} requests/s, {} bytes scraped and {:.0} recorded an epoch\n",
-        results.scraped_bytes, results.recorded_bytes_per_epoch
-    );
-    let total = results.daemon_percent + results.programs_percent;
-    let verdict = |is_met: bool| if is_met { "met" } else { "MISSED" };
-    let _ = writeln!(
-        text,
-        "CPU     {total:.3} % of a core (daemon {:.3}, its programs in the kernel {:.3}); bar {CPU_BAR} %: {}",
-        results.daemon_percent,
-        results.programs_percent,
-        verdict(total <= CPU_BAR)
-    );
-    let _ = writeln!(
-        text,
-        "memory  {:.1} MiB at the most; bar {MEMORY_BAR} MiB: {}",
-        results.peak_mib,
-        verdict(results.peak_mib <= MEMORY_BAR)
-    );
-    text += "the machine's files lie in memory: those of sysfs cost somewhat more to read\n";
-    text
 }
 
 #[cfg(test)]

@@ -8,15 +8,14 @@
 //! is apart: it looks for pinned threads, and moves all of them.
 
 use super::contestant::{Stable, Who};
-use crate::exit::{Exit, usage};
-use crate::machine_facts::this_machine;
-use crate::table::{Table, print};
+use crate::exit::{Exit, coded, usage};
+use crate::harness::figure::{Figure, Of, quantile};
+use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::{Context as _, Result, bail};
 use linux::perf::Switches;
 use linux::{ConfineActuator, ConfineOptions, Confiner, Root};
 use loadgen::{Items, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, Rate};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -40,71 +39,49 @@ pub struct Args {
     /// Requests per second meanwhile
     #[arg(long, value_name = "RATE", default_value = "10k", value_parser = workload::parse_rate)]
     rate: Rate,
-    /// Append the results as lines of JSON to govern-effect.jsonl in this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// Of one actuator.
-#[derive(Debug, Serialize)]
-struct Results {
-    started: String,
-    machine: report::run::Machine,
-    actuator: String,
-    rate: f64,
-    threads: usize,
-    first_ns: u64,
-    /// In order of size, without the first.
-    effects_ns: Vec<u64>,
-    /// How long the call took, in order of size.
-    calls_ns: Vec<u64>,
-}
+/// Milliseconds from the decision to the effect: the median and the 99th percentile.
+const TARGETS: [(&str, f64); 2] = [("effect_p50_ms", 1.0), ("effect_p99_ms", 15.0)];
 
-/// At most so long, in half of all changes and in 99 of 100.
-const BARS: [(f64, Duration); 2] = [(0.5, Duration::from_millis(1)), (0.99, Duration::from_millis(15))];
-
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let cpus = linux::allowed_cpus().map_err(usage)?;
     let &taken = cpus.0.last().context("no CPU")?;
     let Some(&generator) = cpus.0.first().filter(|&&first| first != taken) else {
         return Err(usage("bench govern-effect needs two CPUs: with one there is none to take away"));
     };
-    let mut all = Vec::new();
-    let mut refused = Vec::new();
+    let mut run = Run::begin("govern-effect", &args.output, SEED)?;
+    let mut is_measured = false;
     for actuator in [ConfineActuator::CpusetV2, ConfineActuator::CpusetV1, ConfineActuator::Affinity] {
-        match of(args, &cpus, generator, taken, actuator)? {
-            Ok(results) => {
-                if let Some(folder) = &args.out {
-                    super::append(folder, "govern-effect.jsonl", &results)?;
-                }
-                all.push(results);
-            }
-            Err(reason) => refused.push(format!("{actuator}: left out, {reason}")),
+        match of(args, &mut run, &cpus, generator, taken, actuator)? {
+            Ok(()) => is_measured = true,
+            Err(reason) => run.remark(format!("{actuator}: left out, {reason}")),
         }
     }
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
-    } else {
-        print(&table(&all, args.rate))?;
+    if !is_measured {
+        return Err(coded(Exit::GoalMissed, "no actuator takes a core from a service here"));
     }
-    refused.iter().for_each(|line| eprintln!("{line}"));
-    let is_met = !all.is_empty()
-        && all.iter().all(|results| BARS.iter().all(|&(q, bar)| at(&results.effects_ns, q) <= bar));
-    Ok(if is_met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+    run.remark("effect: from the decision to the last switch of one of its threads on the core taken");
+    let figure = |metric, unit| Figure::new(metric, unit, Of::One(CONFINED));
+    let mut figures = TARGETS.map(|(metric, most)| figure(metric, "ms").at_most(most)).to_vec();
+    figures.extend(["effect_max_ms", "first_ms", "call_p50_ms", "call_p99_ms"].map(|of| figure(of, "ms")));
+    figures.push(figure("ran_there_after", "of 1"));
+    run.end(&figures)
 }
+
+const CONFINED: &str = "confined";
 
 /// The changes by one actuator, or why it does not work here.
 fn of(
     args: &Args,
+    run: &mut Run,
     cpus: &CpuList,
     generator: CpuId,
     taken: CpuId,
     actuator: ConfineActuator,
-) -> Result<Result<Results, String>> {
+) -> Result<Result<(), String>> {
     let folder = tempfile::tempdir().context("a folder for the server's log")?;
     let stable = Stable {
         peer: args.peer.clone(),
@@ -156,21 +133,27 @@ fn of(
         bail!("the server failed under load:\n{}", outcome.remarks.join("\n"));
     }
     let first = changes.remove(0);
-    let sorted = |of: &dyn Fn(&Change) -> Duration| {
-        let mut all: Vec<u64> = changes.iter().map(|change| of(change).as_nanos()).collect();
-        all.sort_unstable();
+    let ms = |length: Duration| length.as_secs_f64() * 1e3;
+    let sorted = |of: &dyn Fn(&Change) -> Duration| -> Vec<f64> {
+        let mut all: Vec<f64> = changes.iter().map(|change| ms(of(change))).collect();
+        all.sort_by(f64::total_cmp);
         all
     };
-    Ok(Ok(Results {
-        started: crate::run_folder::started()?,
-        machine: this_machine(),
-        actuator: actuator.to_string(),
-        rate: outcome.achieved.as_per_second(),
-        threads: threads.len(),
-        first_ns: first.effect.as_nanos(),
-        effects_ns: sorted(&|change| change.effect),
-        calls_ns: sorted(&|change| change.call),
-    }))
+    let (effects, calls) = (sorted(&|change| change.effect), sorted(&|change| change.call));
+    let ran = effects.iter().filter(|&&effect| effect > 0.0).count();
+    let measured = Measured::of([
+        ("threads", threads.len() as f64),
+        ("rate", outcome.achieved.as_per_second()),
+        ("first_ms", ms(first.effect)),
+        ("effect_p50_ms", quantile(&effects, 0.5)),
+        ("effect_p99_ms", quantile(&effects, 0.99)),
+        ("effect_max_ms", quantile(&effects, 1.0)),
+        ("ran_there_after", ran as f64 / effects.len().max(1) as f64),
+        ("call_p50_ms", quantile(&calls, 0.5)),
+        ("call_p99_ms", quantile(&calls, 0.99)),
+    ]);
+    let measured = measured.detail(&serde_json::json!({ "effects_ms": effects, "calls_ms": calls }))?;
+    run.block(&actuator.to_string(), 0, CONFINED, measured).map(Ok)
 }
 
 struct Change {
@@ -219,52 +202,3 @@ fn changes(
 
 /// Between a change and the next: time to spread over all CPUs again, and for a straggler to show.
 const APART: std::time::Duration = std::time::Duration::from_millis(20);
-
-/// The value that this share does not exceed.
-fn at(sorted: &[u64], quantile: f64) -> Duration {
-    let rank = (sorted.len() as f64 * quantile).ceil() as usize;
-    Duration::from_nanos(sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default())
-}
-
-fn table(all: &[Results], rate: Rate) -> String {
-    let header =
-        ["by", "threads", "first", "p50", "p99", "longest", "ran there after", "call p50", "call p99"];
-    let mut table = Table::new(1, header.map(str::to_owned).to_vec());
-    for results in all {
-        let effects = &results.effects_ns;
-        let ran = effects.iter().filter(|&&effect| effect > 0).count();
-        table.row(vec![
-            results.actuator.clone(),
-            results.threads.to_string(),
-            Duration::from_nanos(results.first_ns).to_string(),
-            at(effects, 0.5).to_string(),
-            at(effects, 0.99).to_string(),
-            at(effects, 1.0).to_string(),
-            format!("{:.0} %", ran as f64 / effects.len().max(1) as f64 * 100.0),
-            at(&results.calls_ns, 0.5).to_string(),
-            at(&results.calls_ns, 0.99).to_string(),
-        ]);
-    }
-    let bars: Vec<String> = BARS.iter().map(|(q, bar)| format!("p{:.0} <= {bar}", q * 100.0)).collect();
-    table.text()
-        + &format!(
-            "decision to the last switch of one of its threads on the core that was taken, at \
-             {:.0} requests/s; bars {}\n",
-            rate.as_per_second(),
-            bars.join(", ")
-        )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_of_the_values_themselves() {
-        let values: Vec<u64> = (1..=100).collect();
-        assert_eq!(at(&values, 0.5), Duration::from_nanos(50));
-        assert_eq!(at(&values, 0.99), Duration::from_nanos(99));
-        assert_eq!(at(&values, 1.0), Duration::from_nanos(100));
-        assert_eq!(at(&[], 0.5), Duration::ZERO);
-    }
-}

@@ -17,7 +17,8 @@
 //!   wake/          the gain of waking early, and its cost
 //!   contestant.rs  a server as a child process, with its figures from the kernel
 //!   product.rs     the file of `roost`, which is measured and puts the machine back
-//!   verdict.rs     medians, spreads, ratios, bars; the table and the folder of raw data
+//!   harness/       treatments in turns, figures with intervals, targets, raw data
+//!   verdict.rs     medians, spreads, ratios and targets of `serve`
 //! ```
 
 // `println!` and its kin in all modules are those of `report::print`.
@@ -29,6 +30,7 @@ mod fairness;
 mod govern;
 mod govern_cost;
 mod govern_effect;
+mod harness;
 mod hurry_up;
 mod observe;
 mod product;
@@ -42,13 +44,11 @@ mod uprobe;
 mod verdict;
 mod wake;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
-use linux::SafeFolder;
+use harness::append;
 use report::{exit, machine_facts, print, run_folder, table};
-use serde::Serialize;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Measurements against a named peer and against stated bars
@@ -126,17 +126,6 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Bench::Uprobe(args) => uprobe::run(args),
         Bench::Wake(args) => wake::run(args),
     }
-}
-
-/// Appends `result` as one line of JSON to a file of raw data.
-fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
-    let write = || -> Result<()> {
-        let mut file = SafeFolder::make(folder, 0o777)?.append(name, 0o666)?;
-        Ok(writeln!(file, "{}", serde_json::to_string(result)?)?)
-    };
-    write().with_context(|| {
-        format!("cannot write {}; name another folder with --out", folder.join(name).display())
-    })
 }
 
 /// True if this user's generators may send at real-time priority: most of our machines have so few

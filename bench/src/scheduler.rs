@@ -172,7 +172,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         result.prehistory = Some(prehistory);
     }
     if let Some(folder) = &args.out {
-        super::append(folder, "scheduler.jsonl", &result)?;
+        crate::append(folder, "scheduler.jsonl", &result)?;
     }
     Ok(if met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
 }

@@ -9,8 +9,8 @@ use super::contestant::{Contestant, Stable, Who, version_of};
 use super::verdict::{Figure, Record, Summary};
 use crate::exit::{Exit, coded, usage};
 use crate::machine_facts::this_machine;
-use crate::run_folder;
-use anyhow::{Context as _, Result};
+use crate::{harness, run_folder};
+use anyhow::Result;
 use clap::ValueEnum;
 use linux::{IdleControl, IdleOptions, LimitState, Root};
 use loadgen::{Interval, Items, Outcome, Pace, Plan};
@@ -99,7 +99,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let (server_cpus, load_cpus) = cpus(args)?;
     let machine = this_machine();
-    let (date, folder) = folder(args, &machine)?;
+    let date = run_folder::started()?;
+    let folder = harness::folder(args.out.as_deref(), &date, &machine);
+    run_folder::create(&folder)?;
     let stable = Stable {
         peer: args.peer.clone(),
         ours: crate::product::roost()?,
@@ -135,7 +137,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut summary = Summary::of(bench.record.figures());
     summary.conditions = [
         format!("date: {date}"),
-        format!("machine: {}", describe(&machine)),
+        format!("machine: {}", harness::describe(&machine)),
         format!("peer: memcached {}.{}.{}", version.0, version.1, version.2),
         format!("ours: roost {}", env!("CARGO_PKG_VERSION")),
         format!("servers on CPU {}, generator on CPU {}", bench.stable.cpus, bench.load_cpus),
@@ -324,39 +326,6 @@ fn cpus(args: &Args) -> Result<(CpuList, CpuList)> {
         )));
     }
     Ok((servers, load))
-}
-
-/// Today, and the folder for this run.
-fn folder(args: &Args, machine: &report::run::Machine) -> Result<(String, PathBuf)> {
-    let now =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("reading the date")?;
-    let date = report::run::utc(now.as_secs());
-    let folder = args.out.clone().unwrap_or_else(|| {
-        let model = machine.cpu_model.as_deref().unwrap_or("unknown");
-        let name: String = format!("{model} {}cpu", machine.cpus.unwrap_or(0))
-            .to_lowercase()
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .collect::<Vec<_>>()
-            .join("-");
-        PathBuf::from("benches/runs").join(format!("{}-{name}", &date[..10]))
-    });
-    run_folder::create(&folder)?;
-    Ok((date, folder))
-}
-
-/// The machine in a line.
-pub(super) fn describe(machine: &report::run::Machine) -> String {
-    let unknown = || "unknown".to_owned();
-    format!(
-        "{}, {} CPUs, Linux {}, hypervisor {}, idle driver {} ({})",
-        machine.cpu_model.clone().unwrap_or_else(unknown),
-        machine.cpus.map_or_else(unknown, |cpus| cpus.to_string()),
-        machine.kernel.clone().unwrap_or_else(unknown),
-        machine.hypervisor.clone().unwrap_or_else(|| "none".to_owned()),
-        machine.idle_driver.clone().unwrap_or_else(|| "none".to_owned()),
-        machine.idle_states.join(", "),
-    )
 }
 
 /// The first memcached that answers pipelined gets in one packet.

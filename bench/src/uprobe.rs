@@ -1,24 +1,20 @@
 //! `roost-bench uprobe`: the cost of a call that is watched by uprobes (`observe::functions`).
 //!
 //! This program runs itself again as a child that calls one small function many times and says how
-//! long that took. Blocks with and without probes come in pairs, the order drawn from a seed, so
-//! that a pair differs by the probes alone; the figure is the difference of a pair, by call. An
-//! enter and an exit are two traps, each with a program of ours behind it.
+//! long that took, with probes of each kind and without. The figure is the difference of a round, by
+//! call. An enter and an exit are two traps, each with a program of ours behind it.
 
 use crate::exit::{Exit, coded};
-use crate::machine_facts::this_machine;
-use crate::table::{Table, print};
+use crate::harness::figure::{Figure, Of};
+use crate::harness::{Measured, Output, Run};
 use anyhow::{Context as _, Result};
 use linux::EndsWithParent as _;
 use linux::Root;
 use observe::functions::{FunctionError, FunctionName, FunctionWatch};
-use serde::Serialize;
 use slots::Enable;
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
-use workload::Random;
 
 /// Measure the cost of a call that is watched by uprobes
 #[derive(clap::Args, Debug)]
@@ -27,7 +23,7 @@ Examples:
   roost-bench uprobe
   roost-bench uprobe --pairs 60 --out benches/runs/2026-11-22-intel-xeon-2cpu")]
 pub struct Args {
-    /// Pairs of blocks, one with probes and one without, for each kind
+    /// Rounds, each with a block without probes and a block with each kind of them
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(4..))]
     pairs: u32,
     /// Calls in a block
@@ -36,99 +32,38 @@ pub struct Args {
     /// Seed of the blocks' order
     #[arg(long, value_name = "N", default_value_t = 20_261_122)]
     seed: u64,
-    /// Append the results as lines of JSON to uprobe.jsonl in this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
     /// Be the program that is watched
     #[arg(long, hide = true)]
     child: bool,
 }
 
-/// The action of the probes.
-const KINDS: [(&str, bool, Enable); 3] = [
-    ("slots", false, Enable::On),
-    ("slots and exit times", false, Enable::OnWithExitTimes),
-    ("slots, calls and times counted (roost hot)", true, Enable::On),
+/// Whether a kind of probes counts calls and times, and its action.
+const KINDS: [(&str, Option<(bool, Enable)>); 4] = [
+    ("without", None),
+    ("slots", Some((false, Enable::On))),
+    ("slots and exit times", Some((false, Enable::OnWithExitTimes))),
+    ("slots, calls and times counted (roost hot)", Some((true, Enable::On))),
 ];
 
-#[derive(Debug, Serialize)]
-struct Results {
-    started: String,
-    machine: report::run::Machine,
-    kind: &'static str,
-    calls: u32,
-    seed: u64,
-    /// Of each pair, a call without probes and with, in the order in which they were measured.
-    pairs_ns: Vec<[f64; 2]>,
-    /// The middle of the pairs' differences, and where the middle half of them ends.
-    added_ns: [f64; 3],
-}
-
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.child {
         return serve();
     }
     let mut watched = Watched::start()?;
-    let mut order = Random::new(args.seed, 0);
-    let mut all = Vec::new();
+    let mut run = Run::begin("uprobe", &args.output, args.seed)?;
     watched.ask(args.calls)?;
-    for (kind, tallies, enable) in KINDS {
-        let mut pairs_ns = Vec::new();
-        for _ in 0..args.pairs {
-            let mut pair = [0.0; 2];
-            let first = usize::from(order.unit() < 0.5);
-            for with in [first, 1 - first] {
-                pair[with] = if with == 1 {
-                    let watch = watched.watch(tallies)?;
-                    watch.reader()?.enable(enable)?;
-                    let nanos = watched.ask(args.calls)?;
-                    check(&watch, args.calls)?;
-                    nanos
-                } else {
-                    watched.ask(args.calls)?
-                };
-            }
-            pairs_ns.push(pair);
-        }
-        let mut added: Vec<f64> = pairs_ns.iter().map(|pair| pair[1] - pair[0]).collect();
-        added.sort_by(f64::total_cmp);
-        let at = |share: f64| added[((added.len() - 1) as f64 * share).round() as usize];
-        let results = Results {
-            started: crate::run_folder::started()?,
-            machine: this_machine(),
-            kind,
-            calls: args.calls,
-            seed: args.seed,
-            added_ns: [at(0.5), at(0.25), at(0.75)],
-            pairs_ns,
-        };
-        if let Some(folder) = &args.out {
-            super::append(folder, "uprobe.jsonl", &results)?;
-        }
-        all.push(results);
-    }
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&all)?))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let head = ["what is kept", "added to a call", "half of the pairs", "pairs"];
-    let mut table = Table::new(1, head.map(str::to_owned).to_vec());
-    for results in &all {
-        let [middle, low, high] = results.added_ns;
-        let half = format!("{low:.0} to {high:.0} ns");
-        table.row(vec![
-            results.kind.to_owned(),
-            format!("{middle:.0} ns"),
-            half,
-            results.pairs_ns.len().to_string(),
-        ]);
-    }
-    print(&table.text())?;
-    Ok(ExitCode::SUCCESS)
+    run.rounds("", args.pairs, &KINDS.map(|(name, _)| name), |&name, _| {
+        let probes = KINDS.iter().find(|(kind, _)| *kind == name).and_then(|(_, probes)| *probes);
+        let watch = probes.map(|(tallies, enable)| watched.watch(tallies, enable)).transpose()?;
+        let nanos = watched.ask(args.calls)?;
+        watch.map_or(Ok(()), |watch| check(&watch, args.calls))?;
+        Ok(Measured::of([("call", nanos)]))
+    })?;
+    run.end(&KINDS.map(|(name, probes)| {
+        Figure::new("call", "ns", if probes.is_some() { Of::Added(name, "without") } else { Of::One(name) })
+    }))
 }
 
 /// Every call must have been seen, or the figure is of something else.
@@ -140,7 +75,6 @@ fn check(watch: &FunctionWatch, calls: u32) -> Result<()> {
     Err(coded(Exit::Invalid, format!("of {calls} calls {enters} enters and {exits} exits were seen")))
 }
 
-/// The child.
 struct Watched {
     process: Child,
     input: ChildStdin,
@@ -162,7 +96,7 @@ impl Watched {
         Ok(Self { process, input, output: BufReader::new(output) })
     }
 
-    /// Nanoseconds a call.
+    /// Gives nanoseconds for each call.
     fn ask(&mut self, calls: u32) -> Result<f64> {
         writeln!(self.input, "{calls}").context("asking the child")?;
         let mut line = String::new();
@@ -170,17 +104,20 @@ impl Watched {
         line.trim().parse().with_context(|| format!("the child said {line:?}"))
     }
 
-    fn watch(&self, tallies: bool) -> Result<FunctionWatch> {
+    fn watch(&self, tallies: bool, enable: Enable) -> Result<FunctionWatch> {
         let name = FunctionName {
             binary: std::env::current_exe()?.to_string_lossy().into_owned(),
             symbol: concat!(module_path!(), "::called").to_owned(),
         };
-        FunctionWatch::attach(&Root::system(), self.process.id(), &[name], tallies).map_err(|error| {
-            match error {
-                FunctionError::Bpf(why) => coded(Exit::Unsupported, why),
-                error => error.into(),
-            }
-        })
+        let watch =
+            FunctionWatch::attach(&Root::system(), self.process.id(), &[name], tallies).map_err(|error| {
+                match error {
+                    FunctionError::Bpf(why) => coded(Exit::Unsupported, why),
+                    error => error.into(),
+                }
+            })?;
+        watch.reader()?.enable(enable)?;
+        Ok(watch)
     }
 }
 
@@ -204,7 +141,6 @@ fn serve() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The function that is watched.
 #[inline(never)]
 fn called(number: u32) -> u32 {
     black_box(number).wrapping_mul(31)

@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?;
     let table = Table {
         date: report::run::utc(clock.as_secs()),
-        machine: super::super::serve::describe(&this_machine()),
+        machine: crate::harness::describe(&this_machine()),
         seeds: args.seeds,
         minutes: began.elapsed().as_secs_f64() / 60.0,
         rows,

@@ -107,7 +107,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?;
     summary.conditions = vec![
         format!("date: {}", report::run::utc(clock.as_secs())),
-        format!("machine: {}", super::serve::describe(&this_machine())),
+        format!("machine: {}", crate::harness::describe(&this_machine())),
         format!(
             "ours: roost {}, one thread on {cpu}, which it had {:.0} % of the time",
             env!("CARGO_PKG_VERSION"),

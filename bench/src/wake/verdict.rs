@@ -2,7 +2,7 @@
 
 use super::bystander::Pair;
 use super::{Block, GAPS, Part, Predicted, Way};
-use crate::observe::bootstrap;
+use crate::harness::figure::{bootstrap, geometric_mean, median_of};
 use clap::ValueEnum as _;
 use daemon::wake::{Alarm, BooksCheck, Calibration};
 use machine::CpuId;
@@ -65,7 +65,8 @@ impl Verdict {
         let costs: Vec<f64> = bystander.iter().map(Pair::cost).collect();
         Self {
             parts: parts.collect(),
-            bystander: (!costs.is_empty()).then(|| bootstrap(&costs)),
+            bystander: (!costs.is_empty())
+                .then(|| (geometric_mean(&mut costs.clone()), bootstrap(&costs, geometric_mean))),
             pairs: costs.len(),
             books: checks.iter().copied().max_by(|a, b| a.percent.total_cmp(&b.percent)),
         }
@@ -81,7 +82,7 @@ impl Verdict {
 impl PartVerdict {
     fn of(part: Part, blocks: &[Block], calibration: &Calibration, sleeper: CpuId) -> Option<Self> {
         let of = |way: Way, value: fn(&Block) -> f64| {
-            median(blocks.iter().filter(|block| (block.part, block.way) == (part, way)).map(value).collect())
+            median_of(blocks.iter().filter(|block| (block.part, block.way) == (part, way)).map(value))
         };
         let three = |value: fn(&Block) -> f64| -> Option<[f64; 3]> {
             Some([of(Way::Stock, value)?, of(Way::Anticipatory, value)?, of(Way::Always, value)?])
@@ -149,7 +150,7 @@ impl PartVerdict {
 fn slowdown(part: Part, blocks: &[Block]) -> Option<[[f64; 2]; GAPS]> {
     let mean = |way: Way, gap: usize| {
         let of = blocks.iter().filter(|block| (block.part, block.way) == (part, way));
-        median(of.filter_map(|block| Some(block.by_gap_us?[gap])).collect())
+        median_of(of.filter_map(|block| Some(block.by_gap_us?[gap])))
     };
     let mut all = [[0.0; 2]; GAPS];
     for (gap, slowdown) in all.iter_mut().enumerate() {
@@ -163,16 +164,7 @@ fn slowdown(part: Part, blocks: &[Block]) -> Option<[[f64; 2]; GAPS]> {
 fn run_us(part: Part, blocks: &[Block]) -> Option<[f64; 3]> {
     let of = |way: Way| {
         let of = blocks.iter().filter(|block| (block.part, block.way) == (part, way));
-        median(of.filter_map(|block| block.run_us).collect())
+        median_of(of.filter_map(|block| block.run_us))
     };
     Some([of(Way::Stock)?, of(Way::Anticipatory)?, of(Way::Always)?])
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => None,
-        count if count % 2 == 1 => Some(values[count / 2]),
-        count => Some(f64::midpoint(values[count / 2 - 1], values[count / 2])),
-    }
 }
