@@ -130,6 +130,10 @@ impl Run {
         })
     }
 
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Runs a block of each treatment in each round.
     pub fn rounds<T: fmt::Display>(
         &mut self,

@@ -1,4 +1,4 @@
-//! The worth of holding: the same requests through the same proxy, held and not held, by turns; and
+//! The worth of holding: the same requests through the same proxy, held and not held; and
 //! the stretches in which no thread of the server runs, by every switch of the scheduler.
 //!
 //! The proxy and the generator share this machine, and so they are in the share of time in which
@@ -7,64 +7,20 @@
 //! share of time that the CPUs work: it is reached if they always work together.
 
 use super::child::Running;
-use super::overhead::median;
-use super::{Args, plan, verdict};
+use super::{Args, plan};
 use crate::exit::{Exit, coded, usage};
+use crate::harness::figure::{Figure, Of};
+use crate::harness::{Measured, Run};
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use linux::probes::{Activity, ActivityProgram, Whose};
 use loadgen::{Part, Url};
-use machine::{Duration, Goal};
-use report::run::Verdict;
-use serde::Serialize;
+use machine::Duration;
 use std::ops::ControlFlow;
 use workload::{ArrivalKind, Words};
 
 /// An idle period of the server counts from this length on.
 const LONG: Duration = Duration::from_millis(20);
-
-#[derive(Debug, Serialize)]
-pub struct Results {
-    goal: Goal,
-    /// The server that was asked, and whether it is a stand-in.
-    server: String,
-    rounds: Vec<Round>,
-    manners: Vec<Manner>,
-    cpus: usize,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Round {
-    held: bool,
-    seconds: f64,
-    /// Share of time in the server's long idle periods.
-    long_idle: f64,
-    /// Share of time in which no thread of the server ran.
-    server_idle: f64,
-    /// Share of time in which no CPU worked, and its bound.
-    all_idle: f64,
-    bound: f64,
-    valid: bool,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Manner {
-    held: bool,
-    requests: u64,
-    errors: u64,
-    p50_ms: f64,
-    p99_ms: f64,
-    p999_ms: f64,
-    /// The goal's quantile, and the longest.
-    goal_ms: f64,
-    max_ms: f64,
-    long_idle: f64,
-    server_idle: f64,
-    all_idle: f64,
-    bound: f64,
-    long_periods_per_second: f64,
-    valid: bool,
-}
 
 /// A server that is there, or the stand-in.
 struct Behind {
@@ -75,7 +31,14 @@ struct Behind {
     said: String,
 }
 
-pub fn measure(args: &Args) -> Result<Results> {
+const HELD: &str = "held";
+const FREE: &str = "not held";
+/// The shares of time, which are compared round by round.
+const SHARES: &str = "shares of time";
+/// The latencies of all rounds together: a high quantile needs them all.
+const LATENCIES: &str = "latencies of all rounds";
+
+pub fn measure(run: &mut Run, args: &Args) -> Result<()> {
     let behind = behind(args)?;
     let program =
         ActivityProgram::load(behind.whose, LONG).map_err(|error| coded(Exit::Unsupported, error))?;
@@ -85,53 +48,99 @@ pub fn measure(args: &Args) -> Result<Results> {
     let (goal, period) = (args.goal.to_string(), format!("{}ns", args.period.as_nanos()));
     let holding = ["--goal", goal.as_str(), "--period", period.as_str()];
     let passing = ["--goal", goal.as_str(), "--no-hold"];
-    let mut rounds = Vec::new();
     let mut latencies = [histogram(), histogram()];
-    let (mut errors, mut periods) = ([0; 2], [0; 2]);
+    let mut errors = [0; 2];
     let cpus = linux::online_cpus(&linux::Root::system()).map_or(1, |cpus| cpus.0.len());
-    for number in 0..args.rounds {
-        for held in [false, true] {
-            let name = if held { "held" } else { "not held" };
-            eprintln!("bursts: round {} of {}, {name}", number + 1, args.rounds);
-            let proxy = Running::proxy(&[&behind.address], if held { &holding } else { &passing })?;
-            let url: Url = format!("http://{}{}", proxy.address, behind.path).parse()?;
-            // The goal applies to held requests. Of the other manner only shares of time are
-            // wanted, which need less.
-            let length = if held { held_for } else { held_for / 2 };
-            let plan = plan(url, words.clone(), ArrivalKind::Poisson, args.rate, length)?;
-            let (mut first, mut last): (Option<Activity>, Option<Activity>) = (None, None);
-            let outcome = loadgen::run(&plan, &mut |interval| {
-                let place = usize::from(held);
-                match interval.progress.part {
-                    Part::Warmup => first = Some(program.read()),
-                    Part::Measured => {
-                        last = Some(program.read());
-                        let _ = latencies[place].add(interval.latencies);
-                    }
-                    Part::Drain => drop(latencies[place].add(interval.latencies)),
+    run.rounds(SHARES, args.rounds, &[FREE, HELD], |&treatment, _| {
+        let held = treatment == HELD;
+        let proxy = Running::proxy(&[&behind.address], if held { &holding } else { &passing })?;
+        let url: Url = format!("http://{}{}", proxy.address, behind.path).parse()?;
+        // The goal applies to held requests. Of the others only shares of time are wanted, which
+        // need less.
+        let length = if held { held_for } else { held_for / 2 };
+        let plan = plan(url, words.clone(), ArrivalKind::Poisson, args.rate, length)?;
+        let (mut first, mut last): (Option<Activity>, Option<Activity>) = (None, None);
+        let place = usize::from(held);
+        let outcome = loadgen::run(&plan, &mut |interval| {
+            match interval.progress.part {
+                Part::Warmup => first = Some(program.read()),
+                Part::Measured => {
+                    last = Some(program.read());
+                    let _ = latencies[place].add(interval.latencies);
                 }
-                ControlFlow::Continue(())
-            })?;
-            errors[usize::from(held)] += outcome.counts.errors();
-            let Some((first, last)) = first.zip(last) else { continue };
-            let seen = last.since(&first);
-            periods[usize::from(held)] += seen.service.long_count;
-            let seconds = last.at.since(first.at).as_secs_f64();
-            let share = |time: Duration| time.as_secs_f64() / seconds;
-            rounds.push(Round {
-                held,
-                seconds,
-                long_idle: share(seen.service.long),
-                server_idle: share(seen.service.lengths.time()),
-                all_idle: share(seen.machine.lengths.time()),
-                bound: 1.0 - share(seen.busy) / cpus as f64,
-                valid: outcome.valid,
-            });
-        }
+                Part::Drain => drop(latencies[place].add(interval.latencies)),
+            }
+            ControlFlow::Continue(())
+        })?;
+        errors[place] += outcome.counts.errors();
+        let Some((first, last)) = first.zip(last) else { return Ok(Measured::of([]).valid(false)) };
+        let seen = last.since(&first);
+        let seconds = last.at.since(first.at).as_secs_f64();
+        let share = |time: Duration| time.as_secs_f64() / seconds;
+        let busy = share(seen.busy) / cpus as f64;
+        Ok(Measured::of([
+            ("seconds", seconds),
+            ("long_idle", share(seen.service.long)),
+            ("long_idle_per_s", seen.service.long_count as f64 / seconds),
+            ("server_idle", share(seen.service.lengths.time())),
+            ("all_idle", share(seen.machine.lengths.time())),
+            // It is reached if all CPUs always work together.
+            ("all_idle_bound", 1.0 - busy),
+        ])
+        .valid(outcome.valid && busy <= BUSY_MAX))
+    })?;
+    for (held, latencies) in latencies.iter().enumerate() {
+        let at = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1e6;
+        let measured = Measured::of([
+            ("requests", latencies.len() as f64),
+            ("errors", errors[held] as f64),
+            ("p50_ms", at(0.5)),
+            ("p99_ms", at(0.99)),
+            ("p999_ms", at(0.999)),
+            (GOAL, at(args.goal.quantile)),
+            ("max_ms", latencies.max() as f64 / 1e6),
+        ]);
+        let is_enough = latencies.len() >= args.goal.samples();
+        run.block(LATENCIES, 0, [FREE, HELD][held], measured.valid(is_enough))?;
     }
-    let manners =
-        [false, true].map(|held| manner(held, &rounds, &latencies[usize::from(held)], errors, periods, args));
-    Ok(Results { goal: args.goal, server: behind.said, rounds, manners: manners.to_vec(), cpus })
+    run.remark(format!(
+        "before {}; {cpus} CPUs, shared with proxy and generator; idle: no thread of the server runs, \
+         long: for {LONG} or longer; the goal needs {} requests",
+        behind.said,
+        args.goal.samples()
+    ));
+    run.remark(format!(
+        "a block is invalid if the generator was late in it, or the CPUs worked for over {:.0} % of it",
+        BUSY_MAX * 100.0
+    ));
+    run.remark(
+        "the paper, on 24 CPUs with a proxy elsewhere: p99.9 284 ms not held, below 500 ms held; 68 W and \
+         53 W (no power is measured here)",
+    );
+    Ok(())
+}
+
+/// The latency at the goal's quantile.
+const GOAL: &str = "goal_ms";
+
+pub fn figures(args: &Args) -> Vec<Figure> {
+    let of = |metric, unit, of, case| Figure::new(metric, unit, of).in_case(case);
+    let long_idle = of("long_idle", "", Of::Ratio(HELD, FREE), SHARES).at_least(2.0);
+    let goal_ms = args.goal.latency.as_secs_f64() * 1e3;
+    let mut figures = vec![
+        of(GOAL, "ms", Of::One(HELD), LATENCIES).at_most(goal_ms),
+        of("errors", "", Of::One(HELD), LATENCIES).at_most(0.0),
+        long_idle,
+    ];
+    for one in [FREE, HELD] {
+        let shares = ["long_idle", "server_idle", "all_idle", "all_idle_bound"];
+        figures.extend(shares.map(|metric| of(metric, "of 1", Of::One(one), SHARES)));
+        figures.extend(
+            ["p50_ms", "p99_ms", "p999_ms", "max_ms"].map(|metric| of(metric, "ms", Of::One(one), LATENCIES)),
+        );
+        figures.push(of("requests", "", Of::One(one), LATENCIES));
+    }
+    figures
 }
 
 fn behind(args: &Args) -> Result<Behind> {
@@ -172,121 +181,10 @@ fn behind(args: &Args) -> Result<Behind> {
     })
 }
 
-fn manner(
-    held: bool,
-    rounds: &[Round],
-    latencies: &Histogram<u64>,
-    errors: [u64; 2],
-    periods: [u64; 2],
-    args: &Args,
-) -> Manner {
-    let own: Vec<&Round> = rounds.iter().filter(|round| round.held == held).collect();
-    let of = |value: fn(&Round) -> f64| median(own.iter().map(|round| value(round)));
-    let at = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1e6;
-    let seconds: f64 = own.iter().map(|round| round.seconds).sum();
-    Manner {
-        held,
-        requests: latencies.len(),
-        errors: errors[usize::from(held)],
-        p50_ms: at(0.5),
-        p99_ms: at(0.99),
-        p999_ms: at(0.999),
-        goal_ms: at(args.goal.quantile),
-        max_ms: latencies.max() as f64 / 1e6,
-        long_idle: of(|round| round.long_idle),
-        server_idle: of(|round| round.server_idle),
-        all_idle: of(|round| round.all_idle),
-        bound: of(|round| round.bound),
-        long_periods_per_second: periods[usize::from(held)] as f64 / seconds,
-        valid: own.iter().filter(|round| round.valid).count() * 2 >= own.len().max(1),
-    }
-}
-
 fn histogram() -> Histogram<u64> {
     let mut histogram = Histogram::new(3).expect("three figures");
     histogram.auto(true);
     histogram
-}
-
-impl Results {
-    pub fn verdicts(&self) -> Vec<Verdict> {
-        let [free, held] = &self.manners[..] else { return Vec::new() };
-        let enough = held.requests >= self.goal.samples();
-        let goal_ms = self.goal.latency.as_secs_f64() * 1e3;
-        let ratio = held.long_idle / free.long_idle;
-        vec![
-            verdict(
-                "goal, held",
-                format!("{:.0} ms at {:.4} of {} requests", held.goal_ms, self.goal.quantile, held.requests),
-                &format!("{} ({} requests at least)", self.goal, self.goal.samples()),
-                enough.then_some(held.goal_ms <= goal_ms && held.errors == 0),
-            ),
-            verdict(
-                "time in the server's idle periods of 20 ms and longer",
-                format!(
-                    "{:.1} % held, {:.1} % not held: {ratio:.2}x",
-                    held.long_idle * 100.0,
-                    free.long_idle * 100.0
-                ),
-                "at least 2.00x of not held",
-                (!ratio.is_nan()).then_some(ratio >= 2.0),
-            ),
-        ]
-    }
-
-    /// Why it is worth nothing, if it is.
-    pub fn invalid(&self) -> Option<String> {
-        if self.manners.iter().any(|manner| !manner.valid) {
-            return Some("The generator was late in most rounds of a manner.".to_owned());
-        }
-        let busy = self.manners.iter().map(|manner| 1.0 - manner.bound).fold(0.0, f64::max);
-        let others = "others work here; leave the machine alone, or lower --rate or --scale";
-        (busy > BUSY_MAX).then(|| format!("The CPUs work {:.0} % of the time: {others}.", busy * 100.0))
-    }
-
-    pub fn text(&self) -> String {
-        let head = [
-            "",
-            "requests",
-            "errors",
-            "p50",
-            "p99",
-            "p99.9",
-            "max",
-            "idle >= 20 ms",
-            "idle",
-            "all CPUs idle",
-            "bound 1 - rho",
-        ];
-        let mut table = crate::table::Table::new(1, head.map(str::to_owned).to_vec());
-        for manner in &self.manners {
-            let ms = |value: f64| format!("{value:.1} ms");
-            let share = |value: f64| format!("{:.1} %", value * 100.0);
-            table.row(vec![
-                if manner.held { "held" } else { "not held" }.to_owned(),
-                manner.requests.to_string(),
-                manner.errors.to_string(),
-                ms(manner.p50_ms),
-                ms(manner.p99_ms),
-                ms(manner.p999_ms),
-                ms(manner.max_ms),
-                share(manner.long_idle),
-                share(manner.server_idle),
-                share(manner.all_idle),
-                share(manner.bound),
-            ]);
-        }
-        format!(
-            "before {}; {} CPUs, shared with proxy and generator; `idle`: no thread of the server \
-             runs; medians of {} rounds\n{}\n\
-             the paper, on 24 CPUs with a proxy elsewhere: p99.9 284 ms not held, below 500 ms \
-             held; 68 W and 53 W (no power is measured here)\n",
-            self.server,
-            self.cpus,
-            self.rounds.len() / 2,
-            table.text()
-        )
-    }
 }
 
 /// At 100 a second enough requests for p99.9 (10,000), with as much room as four standard

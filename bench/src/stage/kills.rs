@@ -6,12 +6,11 @@
 //! say it in the answer.
 
 use super::child::Running;
-use super::verdict;
 use crate::exit::{Exit, coded};
+use crate::harness::figure::{Figure, Of};
+use crate::harness::{Measured, Run};
 use anyhow::{Context as _, Result};
 use machine::Duration;
-use report::run::Verdict;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use workload::Random;
 
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Results {
+#[derive(Clone, Copy, Debug, Default)]
+struct Results {
     seconds: f64,
     kills: u64,
     requests: u64,
@@ -37,7 +36,7 @@ pub struct Results {
 const CLIENTS: u64 = 32;
 const SERVERS: usize = 3;
 
-pub fn measure(length: Duration) -> Result<Results> {
+pub fn measure(run: &mut Run, length: Duration) -> Result<()> {
     let folder = tempfile::tempdir().context("a folder")?;
     let log = folder.path().join("log");
     let log = log.to_str().context("a folder with a name in letters")?;
@@ -102,8 +101,30 @@ pub fn measure(length: Duration) -> Result<Results> {
     if results.answered == 0 {
         return Err(coded(Exit::Invalid, "no request was answered at all; see what the proxy said above"));
     }
-    Ok(results)
+    let count = |count: u64| count as f64;
+    let Results { seconds, kills, requests, answered, clean_errors, wrong, twice } = results;
+    let measured = [
+        ("seconds", seconds),
+        ("kills", count(kills)),
+        ("requests", count(requests)),
+        ("answered", count(answered)),
+        ("clean_errors", count(clean_errors)),
+        ("wrong", count(wrong)),
+        ("lost", count(requests) - count(answered + clean_errors)),
+        ("posts_done_twice", count(twice)),
+    ];
+    let case = format!("{CLIENTS} clients, {SERVERS} servers");
+    run.block(&case, 0, KILLED, Measured::of(measured))
 }
+
+pub fn figures() -> Vec<Figure> {
+    let of = |metric| Figure::new(metric, "", Of::One(KILLED));
+    let mut figures = ["kills", "requests", "answered", "clean_errors"].map(of).to_vec();
+    figures.extend(["wrong", "lost", "posts_done_twice"].map(|metric| of(metric).at_most(0.0)));
+    figures
+}
+
+const KILLED: &str = "servers killed";
 
 fn client(address: &str, number: u64, is_over: &AtomicBool) -> Results {
     let mut results = Results::default();
@@ -160,26 +181,4 @@ fn ask(connection: &mut Option<BufReader<TcpStream>>, address: &str, request: &s
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     Some((status, String::from_utf8(body).ok()?))
-}
-
-impl Results {
-    pub fn verdicts(&self) -> [Verdict; 2] {
-        [
-            verdict(
-                "requests answered wrongly, by halves or not at all",
-                format!("{} of {}", self.wrong, self.requests),
-                "none",
-                Some(self.wrong == 0 && self.requests == self.answered + self.clean_errors),
-            ),
-            verdict("POSTs done twice", self.twice.to_string(), "none", Some(self.twice == 0)),
-        ]
-    }
-
-    pub fn text(&self) -> String {
-        format!(
-            "{} requests of {CLIENTS} clients in {:.0} s, {} kills of {SERVERS} servers \
-             (stand-ins): {} answered, {} clean errors\n",
-            self.requests, self.seconds, self.kills, self.answered, self.clean_errors
-        )
-    }
 }

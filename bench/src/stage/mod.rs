@@ -2,8 +2,8 @@
 //! and whether any request is lost.
 //!
 //! ```text
-//!   overhead.rs   proxy against direct, by turns: the added median, CPU time per request
-//!   bursts.rs     held against not held, by turns: the goal, and the server's idle stretches
+//!   overhead.rs   proxy against direct: the added median, CPU time per request
+//!   bursts.rs     held against not held: the goal, and the server's idle stretches
 //!   kills.rs      servers are killed over and over: every request is answered once or with a clean error
 //!   service.rs    the stand-in for a search engine
 //!   child.rs      the processes
@@ -15,15 +15,11 @@ mod kills;
 mod overhead;
 pub mod service;
 
-use crate::exit::{Exit, usage};
-use crate::machine_facts::this_machine;
-use crate::table::print;
+use crate::exit::usage;
+use crate::harness::{Output, Run, SEED};
 use anyhow::Result;
 use loadgen::{Http, Pace, Plan, Url};
 use machine::{Duration, Goal, Rate};
-use report::run::Verdict;
-use serde::Serialize;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use workload::{ArrivalKind, Keywords, Popularity, Shape, Words};
@@ -86,12 +82,8 @@ pub struct Args {
     /// Its process, where it is one
     #[arg(long, value_name = "PID", requires = "server", conflicts_with = "cgroup")]
     process: Option<u32>,
-    /// Append the results as lines of JSON to stage.jsonl in this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print JSON instead of tables
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -102,104 +94,27 @@ enum Part {
     Bursts,
 }
 
-/// All that was measured.
-#[derive(Debug, Serialize)]
-struct Results {
-    started: String,
-    machine: report::run::Machine,
-    command: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    overhead: Option<overhead::Results>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    bursts: Option<bursts::Results>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    kills: Option<kills::Results>,
-    verdicts: Vec<Verdict>,
-    /// Why it is worth nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    invalid: Option<String>,
-}
-
-/// Measures.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.server.is_some() && args.cgroup.is_none() && args.process.is_none() {
         return Err(usage(
             "--server needs to know whose tasks are the server's: name its --cgroup or its --process",
         ));
     }
-    let mut results = Results {
-        started: crate::run_folder::started()?,
-        machine: this_machine(),
-        command: crate::run_folder::command(),
-        overhead: None,
-        bursts: None,
-        kills: None,
-        verdicts: Vec::new(),
-        invalid: None,
-    };
+    let mut run = Run::begin("stage", &args.output, SEED)?;
     if args.kill_backends {
-        let kills = kills::measure(args.length.unwrap_or(Duration::from_secs(600)))?;
-        results.verdicts.extend(kills.verdicts());
-        results.kills = Some(kills);
-    } else {
-        if args.only != Some(Part::Bursts) {
-            let overhead = overhead::measure(args.overhead_rate)?;
-            results.verdicts.extend(overhead.verdicts());
-            results.invalid = overhead.invalid();
-            results.overhead = Some(overhead);
-        }
-        if args.only != Some(Part::Overhead) {
-            let bursts = bursts::measure(args)?;
-            results.verdicts.extend(bursts.verdicts());
-            results.invalid = results.invalid.or_else(|| bursts.invalid());
-            results.bursts = Some(bursts);
-        }
+        kills::measure(&mut run, args.length.unwrap_or(Duration::from_secs(600)))?;
+        return run.end(&kills::figures());
     }
-    if let Some(folder) = &args.out {
-        super::append(folder, "stage.jsonl", &results)?;
+    let mut figures = Vec::new();
+    if args.only != Some(Part::Bursts) {
+        overhead::measure(&mut run, args.overhead_rate)?;
+        figures.extend(overhead::figures());
     }
-    print(&if args.json {
-        format!("{}\n", serde_json::to_string_pretty(&results)?)
-    } else {
-        told(&results)
-    })?;
-    Ok(if results.invalid.is_some() || results.verdicts.iter().any(|verdict| verdict.met.is_none()) {
-        Exit::Invalid.into()
-    } else if results.verdicts.iter().any(|verdict| verdict.met == Some(false)) {
-        Exit::GoalMissed.into()
-    } else {
-        ExitCode::SUCCESS
-    })
-}
-
-fn told(results: &Results) -> String {
-    let mut text = String::new();
-    if let Some(overhead) = &results.overhead {
-        let _ = writeln!(text, "{}", overhead.text());
+    if args.only != Some(Part::Overhead) {
+        bursts::measure(&mut run, args)?;
+        figures.extend(bursts::figures(args));
     }
-    if let Some(bursts) = &results.bursts {
-        let _ = writeln!(text, "{}", bursts.text());
-    }
-    if let Some(kills) = &results.kills {
-        let _ = writeln!(text, "{}", kills.text());
-    }
-    for verdict in &results.verdicts {
-        let word = match verdict.met {
-            Some(true) => "met",
-            Some(false) => "MISSED",
-            None => "not judged",
-        };
-        let _ = writeln!(text, "{word}: {} {}, bar: {}", verdict.figure, verdict.found, verdict.bar);
-    }
-    if let Some(why) = &results.invalid {
-        let _ = writeln!(text, "\nThis measurement is INVALID. {why}");
-    }
-    text
-}
-
-/// A judged figure; `None` where it could not be measured.
-fn verdict(figure: &str, found: String, bar: &str, met: Option<bool>) -> Verdict {
-    Verdict { figure: figure.to_owned(), found, bar: bar.to_owned(), met, within_noise: false }
+    run.end(&figures)
 }
 
 /// Requests to `url`, at random times around a rate.
