@@ -1,7 +1,7 @@
 //! `roost-bench fairness`: the cost of one client's large answers to the others.
 //!
 //! A worker that copies 200 values for one client answers no other client meanwhile, unless it
-//! gives turns by bytes. Each pair starts our store and memcached in turn, with the same values,
+//! gives turns by bytes. Each pair starts our store and memcached, with the same values,
 //! the same clients that get all of them over and over, and the same probes, which ask for nothing
 //! (`mn`) every 2 ms. Probes are connected before the clients, twice as many as there are workers,
 //! so that each worker has some. A probe's latency counts from when it was to be sent, so that one
@@ -9,14 +9,12 @@
 //!
 //! Moves are off with `--policy all-awake` and on with the scheduler.
 
-use super::append;
 use super::contestant::{Contestant, Stable, Who, version_of};
-use crate::exit::{Exit, usage};
-use crate::machine_facts::this_machine;
-use crate::{harness, run_folder};
+use crate::exit::usage;
+use crate::harness::figure::{Figure, Of, quantile};
+use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use machine::CpuList;
-use serde::Serialize;
 use std::fmt;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -28,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// Measure the cost of one client's large answers to the others, beside memcached
 ///
-/// Exit code 5: the bar was missed.
+/// Exit code 5: the target was missed.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -47,120 +45,50 @@ pub struct Args {
     /// CPUs for the servers, one worker for each [default: all that are allowed]
     #[arg(long, value_name = "LIST")]
     server_cpus: Option<CpuList>,
-    /// Folder for raw data and summary [default: benches/runs/DATE-fairness]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
-/// The load on both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug)]
 struct Case {
     clients: usize,
     value_bytes: usize,
     moves: bool,
 }
 
-/// The latencies of a run's probes, microseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Seen {
-    probes: usize,
-    p50_us: f64,
-    p99_us: f64,
-    /// Lists of values that were answered whole.
-    lists: u64,
-}
-
-/// A line of the raw data.
-#[derive(Clone, Debug, Serialize)]
-struct Pair {
-    pair: u32,
-    case: Case,
-    peer: Seen,
-    ours: Seen,
-}
-
-/// One figure of one case.
-#[derive(Clone, Debug, Serialize)]
-struct Row {
-    case: Case,
-    figure: &'static str,
-    peer_us: f64,
-    ours_us: f64,
-    /// The median of the pairs' ratios.
-    ratio: f64,
-    met: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct Summary {
-    conditions: Vec<String>,
-    bar: f64,
-    rows: Vec<Row>,
-}
-
-/// Measures, writes the folder, prints the table.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (major, minor, patch) = version_of(&args.peer)?;
     let allowed = linux::allowed_cpus().map_err(usage)?;
     let cpus = args.server_cpus.clone().unwrap_or_else(|| allowed.clone());
     linux::check_allowed(&cpus, &allowed).map_err(|error| usage(format!("--server-cpus: {error}")))?;
-    let now =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("reading the date")?;
-    let date = report::run::utc(now.as_secs());
-    let folder =
-        args.out.clone().unwrap_or_else(|| PathBuf::from(format!("benches/runs/{}-fairness", &date[..10])));
-    run_folder::create(&folder)?;
-    if folder.join(RAW).exists() {
-        return Err(usage(format!(
-            "{} holds a run already\nhint: name another folder with --out",
-            folder.display()
-        )));
-    }
-    let ours = crate::product::roost()?;
-    let stable =
-        Stable { peer: args.peer.clone(), ours, cpus, memory_mib: MEMORY_MIB, folder: folder.clone() };
+    let mut run = Run::begin("fairness", &args.output, SEED)?;
+    let folder = run.folder().to_owned();
+    let stable = Stable {
+        peer: args.peer.clone(),
+        ours: crate::product::roost()?,
+        cpus,
+        memory_mib: MEMORY_MIB,
+        folder,
+    };
     let (pairs, length) = if args.quick { (1, QUICK) } else { (args.pairs, FULL) };
-    let mut measured = Vec::new();
-    for pair in 0..pairs {
-        for case in cases() {
-            eprintln!("pair {} of {pairs}: {case}", pair + 1);
+    for case in cases() {
+        run.rounds(&case.to_string(), pairs, &[PEER, OURS], |&treatment, _| {
             let ours = if case.moves { Who::Peafowl } else { Who::AllAwake };
-            let run = |who| measure(&stable, who, case, length);
-            // The order changes from round to round, so that a drift affects both.
-            let (peer, ours) = if pair % 2 == 0 {
-                let peer = run(Who::Peer)?;
-                (peer, run(ours)?)
-            } else {
-                let ours = run(ours)?;
-                (run(Who::Peer)?, ours)
-            };
-            let line = Pair { pair, case, peer, ours };
-            append(&folder, RAW, &line)?;
-            measured.push(line);
-        }
+            measure(&stable, if treatment == PEER { Who::Peer } else { ours }, case, length)
+        })?;
     }
-    let conditions = vec![
-        format!("date: {date}"),
-        format!("machine: {}", harness::describe(&this_machine())),
-        format!("peer: memcached {major}.{minor}.{patch}; ours: roost {}", env!("CARGO_PKG_VERSION")),
-        format!("servers on CPU {}; {pairs} pairs of {:.1} s", stable.cpus, length.as_secs_f64()),
-        format!("clients get {KEYS} values at once; {} probes", probes(&stable)),
-    ];
-    let summary = Summary { conditions, bar: BAR, rows: judge(&measured) };
-    let json = serde_json::to_string_pretty(&summary)?;
-    run_folder::write(&folder, "summary.json", |file| writeln!(file, "{json}"))?;
-    if args.json {
-        println!("{json}");
-    } else {
-        print!("{summary}");
-        println!("raw data: {}", folder.display());
+    run.remark(format!("peer: memcached {major}.{minor}.{patch}; servers on CPU {}", stable.cpus));
+    run.remark(format!("clients get {KEYS} values at once; {} probes for {length:?}", probes(&stable)));
+    let mut figures = Vec::new();
+    for metric in ["p50_us", "p99_us"] {
+        figures.push(Figure::new(metric, "us", Of::Ratio(OURS, PEER)).at_most(TARGET));
+        figures.extend([PEER, OURS].map(|one| Figure::new(metric, "us", Of::One(one))));
     }
-    let met = summary.rows.iter().all(|row| row.met);
-    Ok(if met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+    run.end(&figures)
 }
+
+const PEER: &str = "memcached";
+const OURS: &str = "ours";
 
 fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -172,13 +100,11 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Probes on every worker.
 fn probes(stable: &Stable) -> usize {
     2 * stable.cpus.0.len()
 }
 
-/// One server under one case.
-fn measure(stable: &Stable, who: Who, case: Case, length: Duration) -> Result<Seen> {
+fn measure(stable: &Stable, who: Who, case: Case, length: Duration) -> Result<Measured> {
     let server = stable.start(who)?;
     fill(&mut connect(&server)?, case.value_bytes)?;
     let probes = (0..probes(stable)).map(|_| connect(&server)).collect::<Result<Vec<_>>>()?;
@@ -198,8 +124,13 @@ fn measure(stable: &Stable, who: Who, case: Case, length: Duration) -> Result<Se
     })?;
     ensure!(lists > 0, "{} answered no list of values within {length:?}", who.name());
     latencies.sort_by(f64::total_cmp);
-    let (p50_us, p99_us) = (quantile(&latencies, 0.5), quantile(&latencies, 0.99));
-    Ok(Seen { probes: latencies.len(), p50_us, p99_us, lists })
+    Ok(Measured::of([
+        ("probes", latencies.len() as f64),
+        ("p50_us", quantile(&latencies, 0.5)),
+        ("p99_us", quantile(&latencies, 0.99)),
+        // Lists of values that were answered whole.
+        ("lists", lists as f64),
+    ]))
 }
 
 /// Waits for all of them, whichever failed.
@@ -280,43 +211,6 @@ fn ask_nothing(mut stream: TcpStream, length: Duration) -> Result<Vec<f64>> {
     Ok(latencies)
 }
 
-/// The smallest that so large a share does not exceed.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = (sorted.len() as f64 * share).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
-}
-
-/// Each figure of each case that was measured.
-fn judge(pairs: &[Pair]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for case in cases() {
-        let pairs: Vec<&Pair> = pairs.iter().filter(|pair| pair.case == case).collect();
-        if pairs.is_empty() {
-            continue;
-        }
-        for figure in ["p50", "p99"] {
-            let of = |seen: &Seen| if figure == "p50" { seen.p50_us } else { seen.p99_us };
-            let over = |value: fn(&Pair) -> &Seen| median(pairs.iter().map(|pair| of(value(pair))).collect());
-            let ratio = median(pairs.iter().map(|pair| of(&pair.ours) / of(&pair.peer)).collect());
-            rows.push(Row {
-                case,
-                figure,
-                peer_us: over(|pair| &pair.peer),
-                ours_us: over(|pair| &pair.ours),
-                ratio,
-                met: ratio <= BAR,
-            });
-        }
-    }
-    rows
-}
-
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { clients, value_bytes, moves } = self;
@@ -325,65 +219,16 @@ impl fmt::Display for Case {
     }
 }
 
-impl fmt::Display for Summary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for condition in &self.conditions {
-            writeln!(f, "{condition}")?;
-        }
-        writeln!(f, "\n{:<24} {:>4} {:>12} {:>12} {:>8}  bar", "", "", "peer us", "ours us", "ratio")?;
-        for Row { case, figure, peer_us, ours_us, ratio, met } in &self.rows {
-            let met = if *met { "met" } else { "MISSED" };
-            writeln!(
-                f,
-                "{case:<24} {figure:>4} {peer_us:>12.0} {ours_us:>12.0} {ratio:>7.2}x  <= {:.2}x {met}",
-                self.bar
-            )?;
-        }
-        Ok(())
-    }
-}
-
 /// Keys that a client asks for at once.
 const KEYS: usize = 200;
 /// Between two requests of a probe.
 const EVERY: Duration = Duration::from_millis(2);
 /// The bound on ours as a multiple of the peer's.
-const BAR: f64 = 1.2;
+const TARGET: f64 = 1.2;
 const MEMORY_MIB: u64 = 1024;
 const FULL: Duration = Duration::from_secs(3);
 const QUICK: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(30);
-const RAW: &str = "raw.jsonl";
 const STORED: &[u8; 8] = b"STORED\r\n";
 const END: &[u8; 5] = b"END\r\n";
 const NOTHING: &[u8; 4] = b"MN\r\n";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pair(pair: u32, peer: f64, ours: f64) -> Pair {
-        let case = Case { clients: 2, value_bytes: 100_000, moves: true };
-        let seen = |p99_us| Seen { probes: 100, p50_us: 10.0, p99_us, lists: 1 };
-        Pair { pair, case, peer: seen(peer), ours: seen(ours) }
-    }
-
-    #[test]
-    fn the_bar_is_judged_by_the_median_of_the_pairs_ratios() {
-        let rows = judge(&[pair(0, 100.0, 110.0), pair(1, 10.0, 90.0), pair(2, 1000.0, 1150.0)]);
-        assert_eq!(rows.len(), 2, "one case was measured");
-        assert_eq!((rows[0].figure, rows[0].ratio, rows[0].met), ("p50", 1.0, true));
-        assert_eq!((rows[1].figure, rows[1].met), ("p99", true));
-        assert!((rows[1].ratio - 1.15).abs() < 1e-9, "{rows:?}");
-        let rows = judge(&[pair(0, 100.0, 130.0), pair(1, 100.0, 90.0), pair(2, 100.0, 121.0)]);
-        assert!(!rows[1].met, "1.21 is over the bar: {rows:?}");
-    }
-
-    #[test]
-    fn quantiles_are_samples_that_were_seen() {
-        let sorted: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!((quantile(&sorted, 0.5), quantile(&sorted, 0.99)), (50.0, 99.0));
-        assert_eq!(quantile(&[7.0], 0.99), 7.0);
-        assert_eq!(median(vec![3.0, 1.0, 2.0, 10.0]), 2.5);
-    }
-}

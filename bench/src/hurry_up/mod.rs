@@ -16,20 +16,19 @@
 pub mod service;
 
 use super::programs::{Statistics, program_time};
-use crate::exit::{Exit, usage};
-use crate::machine_facts::this_machine;
-use crate::table::print;
+use crate::contestant::cpu_time;
+use crate::exit::usage;
+use crate::harness::figure::{Figure, Of};
+use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::{Context as _, Result, bail};
 use linux::EndsWithParent as _;
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 use serde_json::Value;
 use service::Manner;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::sleep;
 
@@ -52,141 +51,91 @@ pub struct Args {
     /// Run the governor as an ordinary thread
     #[arg(long)]
     ordinary: bool,
-    /// Append the result as a line of JSON to hurry-up.jsonl in this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    json: bool,
-}
-
-/// The measurements.
-#[derive(Debug, Serialize)]
-struct Results {
-    started: String,
-    machine: report::run::Machine,
-    load_before: String,
-    threads: u32,
-    realtime: bool,
-    seconds: f64,
-    /// With no thread inside: switches to a thread of the governor, and its looks.
-    quiet_switches: u64,
-    quiet_looks: u64,
-    held: Cost,
-    calls: Cost,
-    /// From entering until the write had returned.
-    enters: Delay,
-}
-
-/// Percent of one core.
-#[derive(Debug, Serialize)]
-struct Cost {
-    governor_percent: f64,
-    /// The cost of its programs in the kernel, in the time of the switched thread.
-    programs_percent: f64,
-    looks_per_second: f64,
-    writes: u64,
-}
-
-#[derive(Debug, Serialize)]
-struct Delay {
-    count: u64,
-    p50_us: f64,
-    p99_us: f64,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// Percent of one core, with every thread inside; the programs are counted beside it.
-const CPU_BAR: f64 = 3.0;
-/// us, p99.
-const DELAY_BAR: f64 = 1_000.0;
+const CPU_TARGET: f64 = 3.0;
+const DELAY_TARGET_US: f64 = 1_000.0;
 /// The time from the start to the measurement, in which first learning settles.
 const SETTLING: std::time::Duration = std::time::Duration::from_millis(1_500);
 /// In this time other processes have disturbed the governor as often as it permits while no thread
 /// is inside.
 const REST: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let _statistics = Statistics::on();
     let cpus = linux::allowed_cpus().map_err(usage)?;
-    let load_before = fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
-    let (quiet_switches, quiet_looks) = quiet(args, &cpus)?;
-    let held = cost(args, &cpus, Manner::Held)?;
-    let calls = cost(args, &cpus, Manner::Calls)?;
-    let enters = enters(args, &cpus)?;
-    let results = Results {
-        started: crate::run_folder::started()?,
-        machine: this_machine(),
-        load_before,
-        threads: args.threads,
-        realtime: !args.ordinary,
-        seconds: args.length.as_secs_f64(),
-        quiet_switches,
-        quiet_looks,
-        held,
-        calls,
-        enters,
-    };
-    if let Some(folder) = &args.out {
-        super::append(folder, "hurry-up.jsonl", &results)?;
+    let mut run = Run::begin("hurry-up", &args.output, SEED)?;
+    let case = format!("{} threads", args.threads);
+    run.block(&case, 0, QUIET, quiet(args, &cpus)?)?;
+    run.block(&case, 0, HELD, cost(args, &cpus, Manner::Held)?)?;
+    run.block(&case, 0, CALLS, cost(args, &cpus, Manner::Calls)?)?;
+    run.block(&case, 0, ENTERS, enters(args, &cpus)?)?;
+    let kind = if args.ordinary { "as an ordinary thread" } else { "at real-time priority 1" };
+    run.remark(format!("the governor ran {kind}; {QUIET}: after {} s of rest", REST.as_secs()));
+    run.remark(
+        "clocks are files in memory: the delay is the scheduler's and the governor's, not that of hardware",
+    );
+    let mut figures = vec![Figure::new("switches", "", Of::One(QUIET)).at_most(0.0)];
+    for manner in [HELD, CALLS] {
+        let of = |metric, unit| Figure::new(metric, unit, Of::One(manner));
+        figures.push(of("governor_percent", "% of a core").at_most(CPU_TARGET));
+        figures.extend([of("programs_percent", "% of a core"), of("looks_per_s", "/s"), of("writes", "")]);
     }
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&results)?))?;
-    } else {
-        print(&table(&results))?;
-    }
-    Ok(if is_met(&results).iter().all(|met| *met) { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+    figures.push(Figure::new("delay_p50_us", "us", Of::One(ENTERS)));
+    figures.push(Figure::new("delay_p99_us", "us", Of::One(ENTERS)).at_most(DELAY_TARGET_US));
+    figures.push(Figure::new("enters", "", Of::One(ENTERS)).at_least(1.0));
+    run.end(&figures)
 }
 
-fn is_met(results: &Results) -> [bool; 4] {
-    [
-        results.quiet_switches == 0,
-        results.held.governor_percent <= CPU_BAR,
-        results.calls.governor_percent <= CPU_BAR,
-        results.enters.count > 0 && results.enters.p99_us <= DELAY_BAR,
-    ]
-}
+const QUIET: &str = "quiet";
+const HELD: &str = "held";
+const CALLS: &str = "calls";
+const ENTERS: &str = "enters";
 
-fn quiet(args: &Args, cpus: &CpuList) -> Result<(u64, u64)> {
+fn quiet(args: &Args, cpus: &CpuList) -> Result<Measured> {
     let mut pair = Pair::start(args, cpus, Manner::Quiet, &[])?;
     sleep(REST);
     let before = pair.switches()?;
     sleep(args.length.into());
     let switches = pair.switches()? - before;
-    let looks = pair.end()?["looks"].as_u64().context("looks")?;
-    Ok((switches, looks))
+    let looks = pair.end()?["looks"].as_f64().context("looks")?;
+    Ok(Measured::of([("switches", switches as f64), ("looks", looks)]))
 }
 
-fn cost(args: &Args, cpus: &CpuList, manner: Manner) -> Result<Cost> {
+fn cost(args: &Args, cpus: &CpuList, manner: Manner) -> Result<Measured> {
     let mut pair = Pair::start(args, cpus, manner, &[])?;
-    let (cpu, programs, began) = (pair.cpu_time()?, program_time(pair.governor.id())?, linux::now());
+    let governor = pair.governor.id();
+    let (cpu, programs, began) = (cpu_time(governor)?, program_time(governor)?, linux::now());
     sleep(args.length.into());
     let seconds = linux::now().since(began).as_secs_f64();
     let percent = |after: Duration, before: Duration| (after - before).as_secs_f64() / seconds * 100.0;
-    let governor_percent = percent(pair.cpu_time()?, cpu);
-    let programs_percent = percent(program_time(pair.governor.id())?, programs);
+    let governor_percent = percent(cpu_time(governor)?, cpu);
+    // Beside that of its threads: the time of the switched thread.
+    let programs_percent = percent(program_time(governor)?, programs);
     let last = pair.end()?;
-    let looks = last["looks"].as_u64().context("looks")?;
-    let length_ms = last["at_ms"].as_f64().context("at_ms")?;
-    Ok(Cost {
-        governor_percent,
-        programs_percent,
-        looks_per_second: looks as f64 / length_ms * 1e3,
-        writes: last["writes"].as_u64().context("writes")?,
-    })
+    let field = |name: &'static str| last[name].as_f64().context(name);
+    Ok(Measured::of([
+        ("governor_percent", governor_percent),
+        ("programs_percent", programs_percent),
+        ("looks_per_s", field("looks")? / field("at_ms")? * 1e3),
+        ("writes", field("writes")?),
+    ]))
 }
 
-fn enters(args: &Args, cpus: &CpuList) -> Result<Delay> {
+fn enters(args: &Args, cpus: &CpuList) -> Result<Measured> {
     // Every call is heavy at once, so that each enter raises a clock, however busy its CPU was
     // before.
     let mut pair = Pair::start(args, cpus, Manner::Enters, &["--threshold", "0ms"])?;
     sleep(args.enters.into());
     let last = pair.end()?;
     let delay = |at: usize| last["delay_us"][at].as_f64().context("no enter led to a write");
-    Ok(Delay { count: last["delays"].as_u64().context("delays")?, p50_us: delay(0)?, p99_us: delay(1)? })
+    let count = last["delays"].as_f64().context("delays")?;
+    Ok(Measured::of([("enters", count), ("delay_p50_us", delay(0)?), ("delay_p99_us", delay(1)?)]))
 }
 
-/// A service and its governor.
 struct Pair {
     service: Child,
     governor: Child,
@@ -245,19 +194,6 @@ impl Pair {
         Ok(switches)
     }
 
-    /// To the nanosecond, of all its threads.
-    fn cpu_time(&self) -> Result<Duration> {
-        let mut nanos = 0;
-        for task in
-            fs::read_dir(format!("/proc/{}/task", self.governor.id())).context("the governor has ended")?
-        {
-            let text = fs::read_to_string(task?.path().join("schedstat"))?;
-            nanos +=
-                text.split(' ').next().and_then(|field| field.parse::<u64>().ok()).context("schedstat")?;
-        }
-        Ok(Duration::from_nanos(nanos))
-    }
-
     /// Ends both, and returns the governor's last status.
     fn end(&mut self) -> Result<Value> {
         let governor = Pid::from_child(&self.governor);
@@ -311,36 +247,4 @@ fn make_clocks(root: &Path, cpus: &CpuList) -> Result<()> {
     }
     fs::create_dir_all(root.join("run"))?;
     Ok(())
-}
-
-fn table(results: &Results) -> String {
-    let [quiet, held, calls, enters] = is_met(results).map(|met| if met { "met" } else { "MISSED" });
-    let kind = if results.realtime { "at real-time priority 1" } else { "as an ordinary thread" };
-    let mut text =
-        format!("{} threads, the governor {kind}; load before: {}\n", results.threads, results.load_before);
-    let _ = writeln!(
-        text,
-        "quiet   {} switches to the governor's threads in {:.0} s, the first {} s of rest apart; \
-         bar 0: {quiet}",
-        results.quiet_switches,
-        results.seconds,
-        REST.as_secs()
-    );
-    for (name, cost, verdict) in [("held", &results.held, held), ("calls", &results.calls, calls)] {
-        let _ = writeln!(
-            text,
-            "{name:7} {:.2} % of a core, {:.0} looks/s, {} writes; its programs in the kernel \
-             {:.2} % beside; bar {CPU_BAR} %: {verdict}",
-            cost.governor_percent, cost.looks_per_second, cost.writes, cost.programs_percent
-        );
-    }
-    let Delay { count, p50_us, p99_us } = results.enters;
-    let _ = writeln!(
-        text,
-        "enters  {count}: p50 {p50_us:.0} us, p99 {p99_us:.0} us until the write had returned; bar \
-         {DELAY_BAR:.0} us: {enters}"
-    );
-    text +=
-        "clocks are files in memory: the delay is the scheduler's and the governor's, not that of hardware\n";
-    text
 }
