@@ -1,12 +1,15 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
-.PHONY: demo test test-fast test-full test-engines fuzz check build hurry-up java java-bench lab bench papers deb clean-runs
+.PHONY: demo test test-fast test-full test-engines fuzz check build hurry-up java java-bench lab bench
+.PHONY: papers deb clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
-	@[ -x target/release/roost ] || echo 'demo: building roost first, which takes some minutes; the demo itself takes one and a half'
+	@[ -x target/release/roost ] || \
+		echo 'demo: building roost first, which takes some minutes; the demo itself takes one and a half'
 	cargo build --release --locked -p roost
-	@# A goal that was missed (5) or a busy machine (6) is told in the table and on the page; it is no failure of make.
+	@# A goal that was missed (5) or a busy machine (6) is told in the table and on the page; it is no
+	@# failure of make.
 	./target/release/roost demo $(DEMO) || case $$? in 5|6) ;; *) exit 1 ;; esac
 
 # Property tests draw the same cases everywhere. Others: make test PROPTEST_RNG_SEED=$$RANDOM
@@ -27,10 +30,12 @@ test: ## all tests of this machine: unit, property, conformance and integration 
 test-full: test lab test-engines fuzz ## and stock kernels, systemd, search engines, random inputs at each door
 
 fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
-	@# A random search: what it finds is told, and is no verdict on the change at hand. Kept inputs are, in the tests.
-	@scripts/fuzz || echo "fuzz: inputs that bring a target down were FOUND, see above: keep them in fuzz/corpus and mend the fault"
+	@# A random search: its finds are told, and are no verdict on the change at hand. Kept inputs
+	@# are, in the tests.
+	@scripts/fuzz || echo "fuzz: inputs that bring a target down were FOUND, see above:" \
+		"keep them in fuzz/corpus and mend the fault"
 
-test-engines: ## the agent in Elasticsearch, OpenSearch, Solr and plain Java servers, from Maven Central; about ten minutes
+test-engines: ## the agent in Elasticsearch, OpenSearch, Solr, plain Java servers; about ten minutes
 	@scripts/setup engines
 	mvn -q -B -f java/pom.xml package -DskipTests
 	experiments/hurry-up/engines.py $(ENGINES)

@@ -264,8 +264,9 @@ static inline void roost_register_as(roost_slots *file, roost_thread *thread, in
             continue;
         __atomic_fetch_add(roost_u32(slot + ROOST_S_CLAIMS), 1, __ATOMIC_RELEASE);
         used = __atomic_load_n(roost_u32(file->map + ROOST_H_SLOTS_USED), __ATOMIC_RELAXED);
-        while (used < i + 1 && !__atomic_compare_exchange_n(roost_u32(file->map + ROOST_H_SLOTS_USED), &used, i + 1, 0,
-                                                            __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+        while (used < i + 1 &&
+               !__atomic_compare_exchange_n(roost_u32(file->map + ROOST_H_SLOTS_USED), &used, i + 1, 0,
+                                            __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
         }
         thread->slot = slot;
         return;
@@ -311,13 +312,15 @@ static __attribute__((noinline, unused)) void roost_record(roost_thread *thread,
                            (size_t)(number & (file->events - 1)) * ROOST_EVENT;
     uint64_t old = __atomic_load_n(roost_u64(entry), __ATOMIC_RELAXED);
     if (old > number ||
-        !__atomic_compare_exchange_n(roost_u64(entry), &old, UINT64_MAX, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        !__atomic_compare_exchange_n(roost_u64(entry), &old, UINT64_MAX, 0, __ATOMIC_ACQUIRE,
+                                     __ATOMIC_RELAXED)) {
         roost_count(file, ROOST_H_EVENTS_LOST);
         return;
     }
     __atomic_thread_fence(__ATOMIC_RELEASE);
     __atomic_store_n(roost_u64(entry + 8), at_ns, __ATOMIC_RELAXED);
-    __atomic_store_n(roost_u64(entry + 16), (uint64_t)(uint32_t)thread->tid | (uint64_t)method << 32 | (uint64_t)kind << 48,
+    __atomic_store_n(roost_u64(entry + 16),
+                     (uint64_t)(uint32_t)thread->tid | (uint64_t)method << 32 | (uint64_t)kind << 48,
                      __ATOMIC_RELAXED);
     __atomic_store_n(roost_u64(entry + 24), state & 0x0000ffffffffffffu, __ATOMIC_RELAXED);
     __atomic_store_n(roost_u64(entry), number + 1, __ATOMIC_RELEASE);

@@ -3,19 +3,19 @@
  * roost_wake.h: tells Roost's planner (`roost wake`) when this program will need a CPU awake. C11
  * and C++11, GCC or Clang, Linux, little endian; header only, nothing to link.
  *
- *     roost_wake planner;                                            // once per process, for all its threads
- *     if (roost_wake_connect(&planner, NULL, "search") != 0)         // NULL: /run/roost/roost.sock
- *         perror("roost_wake");                                      // the program goes on; calls below do nothing
+ *     roost_wake planner;                                       // once per process, for all threads
+ *     if (roost_wake_connect(&planner, NULL, "search") != 0)    // NULL: /run/roost/roost.sock
+ *         perror("roost_wake");                                 // goes on; calls below do nothing
  *
  *     uint16_t cpus[] = {3};
  *     uint64_t id = roost_wake_at(&planner, cpus, 1, roost_wake_now_ns() + 350000, 100000);
- *     wait_for_the_reply();                                          // a thread on CPU 3 is woken in about 400 us
- *     roost_wake_came(&planner, id);                                 // it may sleep again
+ *     wait_for_the_reply();                                     // CPU 3 is woken in about 400 us
+ *     roost_wake_came(&planner, id);                            // it may sleep again
  *
- *     id = roost_wake_began(&planner, KERNEL_A, cpus, 1);            // a run like those before: when it ends is predicted
+ *     id = roost_wake_began(&planner, KERNEL_A, cpus, 1);       // as runs before: its end is predicted
  *     ... roost_wake_ended(&planner, id);
  *
- *     roost_wake_disconnect(&planner);                               // takes back whatever was asked
+ *     roost_wake_disconnect(&planner);                          // takes every request back
  *
  * A call is a few stores, and one write to an eventfd if the planner sleeps. It never waits,
  * allocates, locks or fails: it returns 0 where nothing was sent, and counts why. The memory is the
@@ -198,12 +198,15 @@ static inline void roost_wake_count(roost_wake *planner, int what) {
 
 /* Nearer than this is too late: doorbell, exit latency and margin, in ns. */
 static inline uint64_t roost_wake_lead_ns(roost_wake *planner) {
-    return planner->map ? __atomic_load_n(roost_wake_u64(planner->map + ROOST_WAKE_H_LEAD), __ATOMIC_RELAXED) : 0;
+    if (!planner->map)
+        return 0;
+    return __atomic_load_n(roost_wake_u64(planner->map + ROOST_WAKE_H_LEAD), __ATOMIC_RELAXED);
 }
 
 /* The name of the message; 0: none was sent. */
-static inline uint64_t roost_wake_say(roost_wake *planner, uint32_t what, uint64_t id, uint64_t key, const uint16_t *cpus,
-                                      unsigned cpu_count, uint64_t time, uint64_t stay) {
+static inline uint64_t roost_wake_say(roost_wake *planner, uint32_t what, uint64_t id, uint64_t key,
+                                      const uint16_t *cpus, unsigned cpu_count, uint64_t time,
+                                      uint64_t stay) {
     uint64_t *head, ticket, named = ~(uint64_t)0, one = 1;
     uint32_t *asleep;
     unsigned char *entry;
@@ -272,7 +275,8 @@ static inline void roost_wake_withdraw(roost_wake *planner, uint64_t id) {
 }
 
 /* A computation of the kind `key` begins; these CPUs will be needed at its end. */
-static inline uint64_t roost_wake_began(roost_wake *planner, uint64_t key, const uint16_t *cpus, unsigned cpu_count) {
+static inline uint64_t roost_wake_began(roost_wake *planner, uint64_t key, const uint16_t *cpus,
+                                        unsigned cpu_count) {
     return roost_wake_say(planner, ROOST_WAKE_BEGAN, 0, key, cpus, cpu_count, roost_wake_now_ns(), 0);
 }
 
@@ -283,12 +287,14 @@ static inline void roost_wake_ended(roost_wake *planner, uint64_t id) {
 }
 
 /* A timer is set; how late it will be is learned. */
-static inline uint64_t roost_wake_armed(roost_wake *planner, uint64_t expiry_ns, const uint16_t *cpus, unsigned cpu_count) {
+static inline uint64_t roost_wake_armed(roost_wake *planner, uint64_t expiry_ns, const uint16_t *cpus,
+                                        unsigned cpu_count) {
     return roost_wake_say(planner, ROOST_WAKE_ARMED, 0, 0, cpus, cpu_count, expiry_ns, roost_wake_now_ns());
 }
 
 /* Something came that comes again and again; when the next will is predicted. */
-static inline void roost_wake_arrived(roost_wake *planner, uint64_t key, const uint16_t *cpus, unsigned cpu_count) {
+static inline void roost_wake_arrived(roost_wake *planner, uint64_t key, const uint16_t *cpus,
+                                      unsigned cpu_count) {
     roost_wake_say(planner, ROOST_WAKE_ARRIVED, 0, key, cpus, cpu_count, roost_wake_now_ns(), 0);
 }
 

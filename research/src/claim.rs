@@ -527,7 +527,8 @@ mod tests {
     #[test]
     fn the_bar_is_thirty_percent_with_the_right_sign() {
         let saving = claim(
-            "metric = \"cpu_watts\"\nform = \"change\"\nsubject = {}\nagainst = { policy = \"menu\" }\nvalue = -0.20",
+            "metric = \"cpu_watts\"\nform = \"change\"\nsubject = {}\nagainst = { policy = \"menu\" }\n\
+             value = -0.20",
         );
         for (ours, is_met) in
             [(-0.20, true), (-0.26, true), (-0.14, true), (-0.27, false), (-0.13, false), (0.20, false)]
@@ -539,7 +540,8 @@ mod tests {
             "a quarter more is saved than printed"
         );
         let best = claim(
-            "metric = \"p95\"\nform = \"argmin\"\nsubject = {}\nover = \"server.workers\"\nvalue = 2\ntolerance = 0.0",
+            "metric = \"p95\"\nform = \"argmin\"\nsubject = {}\nover = \"server.workers\"\nvalue = 2\n\
+             tolerance = 0.0",
         );
         assert!(best.holds(2.0) && !best.holds(3.0));
         let range = claim("metric = \"p99\"\nform = \"value\"\nsubject = {}\nwithin = [300, 1e9]");

@@ -34,17 +34,20 @@ pub const PAPERS: [Paper; 5] = [
     Paper {
         name: "carb",
         short: "CARB",
-        cited: "Zhan, Azimi, Kanev, Brooks, Reda: CARB: A C-State Power Management Arbiter For Latency-Critical Workloads (CAL 2017)",
+        cited: "Zhan, Azimi, Kanev, Brooks, Reda: CARB: A C-State Power Management Arbiter For \
+                Latency-Critical Workloads (CAL 2017)",
     },
     Paper {
         name: "tradeoffs",
         short: "Tradeoffs",
-        cited: "Kanev, Hazelwood, Wei, Brooks: Tradeoffs between Power Management and Tail Latency in Warehouse-Scale Applications (IISWC 2014)",
+        cited: "Kanev, Hazelwood, Wei, Brooks: Tradeoffs between Power Management and Tail Latency in \
+                Warehouse-Scale Applications (IISWC 2014)",
     },
     Paper {
         name: "peafowl",
         short: "Peafowl",
-        cited: "Asyabi, Bestavros, Sharafzadeh, Zhu: Peafowl: In-application CPU Scheduling to Reduce Power Consumption of In-memory Key-Value Stores (SoCC 2020)",
+        cited: "Asyabi, Bestavros, Sharafzadeh, Zhu: Peafowl: In-application CPU Scheduling to Reduce Power \
+                Consumption of In-memory Key-Value Stores (SoCC 2020)",
     },
     Paper {
         name: "cpu-sleeps",
@@ -54,7 +57,8 @@ pub const PAPERS: [Paper; 5] = [
     Paper {
         name: "hurry-up",
         short: "Hurry-up",
-        cited: "Medeiros, Amorim, Petrucci: Profile-guided Frequency Scaling for Latency-Critical Search Workloads (2020)",
+        cited: "Medeiros, Amorim, Petrucci: Profile-guided Frequency Scaling for Latency-Critical Search \
+                Workloads (2020)",
     },
 ];
 
@@ -272,6 +276,9 @@ fn find() -> Result<PathBuf> {
         .map(|folder| folder.join("papers"))
         .find(|path| path.join("estimates.toml").is_file());
     found.ok_or_else(|| {
-        usage("there is no folder `papers` here or above\n\nhint: go to Roost's repository, or name the folder with --papers")
+        usage(
+            "there is no folder `papers` here or above\n\nhint: go to Roost's repository, or name the \
+               folder with --papers",
+        )
     })
 }

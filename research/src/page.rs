@@ -50,9 +50,9 @@ pub fn page(reproduction: &Reproduction<'_>, started: &str) -> Page {
         format!("{met} of {} claims are met: the sign is right and the size within 30 %.", met + missed)
     };
     page.summary = format!(
-        "{claims} Each figure has the paper's own words; where it \
-         prints numbers they are empty marks or stand beside ours. A quantity that is not published is an ESTIMATE from one table that no \
-         figure overrides."
+        "{claims} Each figure has the paper's own words; where it prints numbers they are empty marks or \
+         stand beside ours. A quantity that is not published is an ESTIMATE from one table that no figure \
+         overrides."
     );
     page.cards = cards(figures, met, missed, checks);
     for paper in PAPERS {

@@ -26,8 +26,8 @@ impl FromStr for Change {
         let root = key.split('.').next().unwrap_or(key);
         if matches!(root, "policies" | "variant" | "sweep" | "figure") {
             return Err(format!(
-                "--set {text}: `{root}` says who runs and where\n\nhint: contestants are given with --policy, axes with \
-             --set KEY=VALUE,VALUE of `roost sim sweep`"
+                "--set {text}: `{root}` says who runs and where\n\nhint: contestants are given with \
+                 --policy, axes with --set KEY=VALUE,VALUE of `roost sim sweep`"
             ));
         }
         let values: Vec<Value> = between_commas(values).into_iter().map(parse_value).collect();

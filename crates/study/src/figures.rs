@@ -294,8 +294,8 @@ impl FromStr for Figure {
                 let likely = super::options::nearest(text, names.iter().copied());
                 let hint = likely.map_or_else(String::new, |name| format!("did you mean {name}? "));
                 Err(format!(
-                    "no figure is called `{text}`: {hint}There are {}, residency.STATE, sleeps_per_s.STATE, gear.KHZ \
-                     and missed.CLASS",
+                    "no figure is called `{text}`: {hint}There are {}, residency.STATE, sleeps_per_s.STATE, \
+                     gear.KHZ and missed.CLASS",
                     names.join(", ")
                 ))
             }

@@ -31,8 +31,12 @@ pub fn info(document: &Document, name: String, title: String, started: String) -
         started,
         method: vec![
             "Everything is simulated; the machine below only did the computing.".to_owned(),
-            "Response times: from a request's arrival to its reply; intervals are 95 % confidence intervals after the warm-up was removed.".to_owned(),
-            "Power: modelled from what each core did and the powers of the simulated machine's table; see machines in outcomes.json.".to_owned(),
+            "Response times: from a request's arrival to its reply; intervals are 95 % confidence intervals \
+             after the warm-up was removed."
+                .to_owned(),
+            "Power: modelled from what each core did and the powers of the simulated machine's table; see \
+             machines in outcomes.json."
+                .to_owned(),
         ],
         machine: this_machine(),
         config,

@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn an_axis_that_a_variant_overrides_is_refused() {
-        let text = "[sweep]\n\"workload.rate\" = [\"10k\"]\n[[variant]]\nname = \"v\"\nset = { \"workload.rate\" = \"1k\" }";
+        let text = "[sweep]\n\"workload.rate\" = [\"10k\"]\n[[variant]]\nname = \"v\"\n\
+                    set = { \"workload.rate\" = \"1k\" }";
         let error = cells(&document(text)).unwrap_err().to_string();
         assert!(error.contains("the variant `v`"), "{error}");
         for (axis, problem) in [("[]", "no values"), ("[\"1k\", \"1k\"]", "twice")] {

@@ -149,7 +149,8 @@ pub fn contestants(document: &Document) -> Result<Vec<Contestant>> {
     for contestant in &contestants {
         if !names.insert(&contestant.name) {
             return Err(usage(format!(
-                "{}: there are two contestants called `{}`\n\nhint: give each policy once, each variant a name of its own",
+                "{}: there are two contestants called `{}`\n\nhint: give each policy once, each variant a \
+                 name of its own",
                 document.path().display(),
                 contestant.name
             )));

@@ -97,17 +97,19 @@ pub fn head(facts: &Facts) -> Page {
         "simulated, power modelled".to_owned(),
     ];
     let intervals = if facts.is_trace {
-        "Response times run from a request's arrival to its reply. The requests are one recorded trace, the same in every \
-         replication: intervals are of the machine's noise only, and say nothing of what other days would give."
+        "Response times run from a request's arrival to its reply. The requests are one recorded trace, the \
+         same in every replication: intervals are of the machine's noise only, and say nothing of what other \
+         days would give."
     } else {
-        "Response times run from a request's arrival to its reply. Intervals are 95 % confidence intervals, after the warm-up \
-         was removed."
+        "Response times run from a request's arrival to its reply. Intervals are 95 % confidence intervals, \
+         after the warm-up was removed."
     };
     let notes = [
         "Everything here is simulated. No machine was measured, and none was touched.",
         intervals,
         "Power is modelled: what each core did, times the powers in the machine's table, whose sources are below.",
-        "A dash stands where a figure is not known. An unstable queue has no figures: more arrived than could be served.",
+        "A dash stands where a figure is not known. An unstable queue has no figures: more arrived than \
+         could be served.",
     ];
     Page {
         name: facts.name.clone(),

@@ -228,7 +228,11 @@ mod tests {
     proptest! {
         #[test]
         fn rates_stay_within_floor_and_ceiling(
-            weights in prop::collection::vec(-2.0..2.0f64, 0..5), phi in 0.0..2.0f64, seed: u64, at in 0u32..50, height in -5.0..5.0f64,
+            weights in prop::collection::vec(-2.0..2.0f64, 0..5),
+            phi in 0.0..2.0f64,
+            seed: u64,
+            at in 0u32..50,
+            height in -5.0..5.0f64,
         ) {
             let bursts = vec![Burst { at, length: 3, height }];
             let trace = Autoregressive { weights, phi, seed, bursts, ..Autoregressive::slow() };

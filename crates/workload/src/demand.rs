@@ -255,10 +255,11 @@ mod tests {
     fn a_demand_survives_being_written() {
         for text in [
             "rate = \"80k\"\nservice = { exponential = \"10us\" }",
-            "rate = 5\nservice = \"memcached\"\nmemory = 0.3\ndeadline = \"300us\"\nconnections = 512\narrivals = \"h2:1.5\"",
+            "rate = 5\nservice = \"memcached\"\nmemory = 0.3\ndeadline = \"300us\"\nconnections = 512\n\
+             arrivals = \"h2:1.5\"",
             "shape = \"carb-fast\"\nservice = \"carb\"",
-            "service = \"carb\"\nshape = { autoregressive = { mean = \"20k\", weights = [0.9], step = \"10s\", bursts = \
-             [{ at = 3, length = 1, height = 0.5 }] } }",
+            "service = \"carb\"\nshape = { autoregressive = { mean = \"20k\", weights = [0.9], step = \
+             \"10s\", bursts = [{ at = 3, length = 1, height = 0.5 }] } }",
             "rate = 4\n[[class]]\nname = \"light\"\nshare = 0.95\nservice = \"hurry-up-light\"\ndeadline = \"1s\"\n\
              [[class]]\nname = \"heavy\"\nshare = 0.05\nservice = \"hurry-up-heavy\"\nmemory = 0.1",
         ] {
@@ -284,14 +285,23 @@ mod tests {
             (format!("rate = 5\narrivals = \"weibull\"\n{service}"), ["arrivals", "write poisson"]),
             (format!("rate = 5\ndeadline = 5\n{service}"), ["deadline", "string"]),
             (format!("rate = 5\nthreads = 5\n{service}"), ["unknown field `threads`", "expected one of"]),
-            (format!("rate = 5\n{service}\n[[class]]\nname = \"a\"\n{service}"), ["beside classes", "its own"]),
-            (format!("rate = 5\n[[class]]\nname = \"a\"\nshare = 0\n{service}"), ["`class.share` of a", "above zero"]),
+            (
+                format!("rate = 5\n{service}\n[[class]]\nname = \"a\"\n{service}"),
+                ["beside classes", "its own"],
+            ),
+            (
+                format!("rate = 5\n[[class]]\nname = \"a\"\nshare = 0\n{service}"),
+                ["`class.share` of a", "above zero"],
+            ),
             ("rate = 5\n[[class]]\nname = \"a\"".to_owned(), ["`service` of a", "exponential"]),
             (
                 format!("rate = 5\n[[class]]\nname = \"a\"\n{service}\n[[class]]\nname = \"a\"\n{service}"),
                 ["`a` is empty or used twice", "of its own"],
             ),
-            (format!("trace = \"x.csv\"\n{service}"), ["`service` stands beside a trace", "leave service out"]),
+            (
+                format!("trace = \"x.csv\"\n{service}"),
+                ["`service` stands beside a trace", "leave service out"],
+            ),
             ("trace = \"x.csv\"\nrate = 5".to_owned(), ["`rate` stands beside a trace", "leave rate"]),
             ("trace = \"/nonexistent/x.csv\"".to_owned(), ["/nonexistent/x.csv", "time,class,service"]),
             (
@@ -299,7 +309,9 @@ mod tests {
                 ["autoregressive.phi", "number of means"],
             ),
             (
-                "rate = 5\nservice = { distribution = \"empirical\", file = \"/nonexistent/x.cdf\", unit = \"s\" }".to_owned(),
+                "rate = 5\nservice = { distribution = \"empirical\", file = \"/nonexistent/x.cdf\", unit = \
+                 \"s\" }"
+                    .to_owned(),
                 ["/nonexistent/x.cdf", "`x F`"],
             ),
         ] {

@@ -287,9 +287,9 @@ mod tests {
     }
 
     const PLAIN: &str = "rate = \"100k\"\nservice = { exponential = \"10us\" }";
-    const MIXED: &str = "rate = \"80k\"\nconnections = 512\n[[class]]\nname = \"get\"\nshare = 0.998\nservice = \
-                         { exponential = \"10us\" }\nmemory = 0.3\ndeadline = \"300us\"\n[[class]]\nname = \"set\"\n\
-                         share = 0.002\nservice = { deterministic = \"20us\" }";
+    const MIXED: &str = "rate = \"80k\"\nconnections = 512\n[[class]]\nname = \"get\"\nshare = 0.998\n\
+                         service = { exponential = \"10us\" }\nmemory = 0.3\ndeadline = \"300us\"\n\
+                         [[class]]\nname = \"set\"\nshare = 0.002\nservice = { deterministic = \"20us\" }";
 
     #[test]
     fn the_first_jobs_of_a_seed_are_fixed() {
@@ -398,7 +398,12 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn streams_are_ordered_numbered_and_repeatable(
-            seed: u64, rate in 0.1..1e7f64, count in 1u32..2000, zipf in 0.0..3.0f64, on in 0.05..1.0f64, kind in 0usize..3,
+            seed: u64,
+            rate in 0.1..1e7f64,
+            count in 1u32..2000,
+            zipf in 0.0..3.0f64,
+            on in 0.05..1.0f64,
+            kind in 0usize..3,
         ) {
             let demand = Demand {
                 seed,

@@ -186,7 +186,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_same_seed_gives_the_same_requests_in_any_order(seed: u64, indices in prop::collection::vec(any::<u64>(), 1..20)) {
+        fn the_same_seed_gives_the_same_requests_in_any_order(
+            seed: u64,
+            indices in prop::collection::vec(any::<u64>(), 1..20),
+        ) {
             let workload = Workload { seed, popularity: Popularity::Zipf(0.99), ..Workload::default() };
             let (one, other) = (Requests::new(&workload).unwrap(), Requests::new(&workload).unwrap());
             let forward: Vec<Request> = indices.iter().map(|n| one.request(*n)).collect();

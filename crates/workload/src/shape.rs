@@ -6,7 +6,7 @@
 //! | `ramp:A..B[..C]` | straight from A to B (to C ...) over the run |
 //! | `steps:A,B,C` | each for an equal part of the run; `steps:A@10s,B@5s` for its own time, over and over |
 //! | `burst` | Peafowl, figure 7: the peak, a fall to 5 % of it, a quiet spell, 65 % of it at once |
-//! | `burst:A..B[@P+L]` | A, then at once B for a quarter of the run; with `@P+L`: A for P, B for L, over and over |
+//! | `burst:A..B[@P+L]` | A, at once B for a quarter of it; with `@P+L`: A for P, B for L, over and over |
 //! | `diurnal[:A..B]` | a sinus with a period of a day, from A (half the peak) up to B and back |
 //! | `etc`, `microsoft`, `nlanr` | 24 hours of the published traces |
 //! | `etc-gaps` | the 24 hours of ETC's published gaps, 40 to 60 k/s; with arrivals of kind `etc` |

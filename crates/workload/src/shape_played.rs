@@ -36,7 +36,8 @@ impl Short {
         // Rounded up, so that all of it is played.
         let compression = (self.compression * 1000.0 - 1e-6).ceil() / 1000.0;
         format!(
-            "the first {share:.digits$} % of the shape is played: it takes {}, the run {}; {key}{compression} plays all of it",
+            "the first {share:.digits$} % of the shape is played: it takes {}, the run {}; \
+             {key}{compression} plays all of it",
             self.shape, self.run
         )
     }

@@ -83,7 +83,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_matches_its_own_key_and_no_other(key in "[!-~]{1,250}", other in "[!-~]{1,250}", len in 4usize..300) {
+        fn a_value_matches_its_own_key_and_no_other(
+            key in "[!-~]{1,250}",
+            other in "[!-~]{1,250}",
+            len in 4usize..300,
+        ) {
             let mut value = vec![0; len];
             fill_value(key.as_bytes(), &mut value);
             prop_assert!(value_matches(key.as_bytes(), &value));
@@ -94,7 +98,12 @@ mod tests {
         }
 
         #[test]
-        fn a_single_flipped_bit_is_found(key in "[!-~]{1,40}", len in 1usize..100, at: prop::sample::Index, bit in 0u8..8) {
+        fn a_single_flipped_bit_is_found(
+            key in "[!-~]{1,40}",
+            len in 1usize..100,
+            at: prop::sample::Index,
+            bit in 0u8..8,
+        ) {
             let mut value = vec![0; len];
             fill_value(key.as_bytes(), &mut value);
             value[at.index(len)] ^= 1 << bit;

@@ -1,9 +1,10 @@
 //! One thread of the generator: its connections, its event loop.
 //!
 //! ```text
-//!   phase() --> dispatch_due() --> flush_dirty() --> wait() --> read_ready() --+   ending.rs: closed, made anew, given up
+//!   phase() --> dispatch_due() --> flush_dirty() --> wait() --> read_ready() --+
 //!      ^         sending.rs                        waiting.rs    answers.rs    |
-//!      +-----------------------------------------------------------------------+   report.rs: interval tallies out
+//!      +-----------------------------------------------------------------------+
+//!   ending.rs: closed, made anew, given up; report.rs: interval tallies out
 //! ```
 
 mod answers;

@@ -203,8 +203,9 @@ mod tests {
         #[test]
         fn no_line_of_protocol_words_panics(words in proptest::collection::vec(
             proptest::sample::select(vec![
-                "get", "gat", "set", "cas", "ms", "mg", "md", "ma", "me", "flush_all", "stats", "noreply", "0", "-1",
-                "key", "b", "T-", "N", "C1", "O", "MS", "Zm9v", " ", "\t", "4294967296", "HTTP/1.1", "\u{80}",
+                "get", "gat", "set", "cas", "ms", "mg", "md", "ma", "me", "flush_all", "stats", "noreply",
+                "0", "-1", "key", "b", "T-", "N", "C1", "O", "MS", "Zm9v", " ", "\t", "4294967296", "HTTP/1.1",
+                "\u{80}",
             ]), 0..30)) {
             let text = words.join(" ");
             let _ = parse(Line { length: text.len() + 2, text: text.as_bytes() });

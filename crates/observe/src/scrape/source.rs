@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | `memcached:HOST:PORT` | `stats` | the sum of its commands' counters | it has none |
 //! | `roost:HOST:PORT` | `stats roost-json`, as `roost top` does | its count | the worst worker's p99 |
-//! | `http://HOST:PORT/PATH` | GET | a named counter, over all its labels | a named histogram, summary or gauge |
+//! | `http://HOST:PORT/PATH` | GET | a named counter, all its labels | a named histogram, summary or gauge |
 //!
 //! memcached 1.6 raises exactly one of the counters summed here per key of a command, also for meta
 //! commands (tried with each command on 1.6.18); `cas` counts as `cmd_set`. A request for many keys

@@ -84,8 +84,8 @@ fn results(summary: &Summary) -> Section {
     parts.extend(summary.remarks.iter().cloned().map(Part::Text));
     parts.push(phases(summary).part());
     parts.push(Part::Text(
-        "Latency counts from when a request should have been sent. Awake is the time that workers were active, \
-         summed over the workers. Ratios compare with the first phase, where both are equally long."
+        "Latency counts from when a request should have been sent. Awake is the time that workers were \
+         active, summed over the workers. Ratios compare with the first phase, where both are equally long."
             .into(),
     ));
     Section { title: "The phases beside each other".into(), text: String::new(), parts }

@@ -203,7 +203,8 @@ fn info() -> RunInfo {
             idle_driver: Some("intel_idle, menu".to_owned()),
             idle_states: ["POLL (0us)", "C1 (2us)", "C1E (10us)", "C6 (133us)"].map(str::to_owned).to_vec(),
         },
-        config: "policy = \"peafowl\"\nworkers = 8\n[load]\nshape = \"diurnal\"\npeak = \"42k/s\"\n[peafowl]\nperiod = \"100ms\""
+        config: "policy = \"peafowl\"\nworkers = 8\n[load]\nshape = \"diurnal\"\npeak = \"42k/s\"\n\
+                 [peafowl]\nperiod = \"100ms\""
             .parse()
             .expect("a table"),
     }

@@ -61,7 +61,11 @@ impl Outcome {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("no planner answers at {path}: {source}\nhint: start one with `roost wake`, or name the daemon's socket", path = path.display())]
+    #[error(
+        "no planner answers at {path}: {source}\nhint: start one with `roost wake`, or name the daemon's \
+         socket",
+        path = path.display()
+    )]
     Nobody { path: PathBuf, source: io::Error },
     #[error("{path}: {answer}", path = path.display())]
     Refused { path: PathBuf, answer: String },

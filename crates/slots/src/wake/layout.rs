@@ -2,7 +2,8 @@
 //! offsets; how many entries there are stands in the header.
 //!
 //! ```text
-//!      0  header   4096 bytes       written by the planner, but for the words of the doorbell, the head and the client's counters
+//!      0  header   4096 bytes       written by the planner, but for the words of the doorbell, the
+//!                                   head and the client's counters
 //!   4096  entries  capacity x 64
 //! ```
 

@@ -4,11 +4,16 @@
 //! other.
 //!
 //! ```text
-//! file slots N events N            enter THREAD METHOD AT      expect slot I tid T claims N sequence N nested N ACTIVITY
-//! writer TEXT                      exit THREAD AT              expect event AT TID METHOD KIND SEQUENCE DEPTH
-//! process PID STARTED BOOT_ID      end THREAD                  expect failures no_slot N no_tid N
-//! method NAME                      enable WORD                 ACTIVITY: inside METHOD SINCE DEPTH | outside LAST
+//! file slots N events N            enter THREAD METHOD AT
+//! writer TEXT                      exit THREAD AT
+//! process PID STARTED BOOT_ID      end THREAD
+//! method NAME                      enable WORD
 //! thread NAME TID
+//!
+//! expect slot I tid T claims N sequence N nested N ACTIVITY
+//!     ACTIVITY: inside METHOD SINCE DEPTH | outside LAST
+//! expect event AT TID METHOD KIND SEQUENCE DEPTH
+//! expect failures no_slot N no_tid N
 //! ```
 //!
 //! After a change that is meant, `ROOST_BLESS=1 cargo test -p slots vectors` writes the bytes anew.

@@ -226,8 +226,9 @@ fn trade(tail: &Tail, outcomes: &[Outcome]) -> Section {
     Section { title: "What each contestant costs".to_owned(), text: String::new(), parts }
 }
 
-const TABLE_REMARK: &str = "Power is that of cores and uncore, energy that of the whole server. Awake: mean number of \
-                            CPUs that were not asleep. Late, where requests have deadlines: answered after them.";
+const TABLE_REMARK: &str = "Power is that of cores and uncore, energy that of the whole server. Awake: mean \
+                            number of CPUs that were not asleep. Late, where requests have deadlines: \
+                            answered after them.";
 
 /// Heads of the table, and the figures below them.
 const COLUMNS: [(&str, &str); 9] = [
@@ -272,8 +273,8 @@ fn time(outcomes: &[Outcome]) -> Section {
         let of = |outcome| if has_figures(outcome) { of(outcome) } else { &none };
         outcomes.iter().map(|outcome| (outcome.contestant.clone(), of(outcome))).collect()
     };
-    let idle = "The share of all CPU time that is spent in idle periods of each length. Only what lies right of a state's \
-                target residency is worth that state.";
+    let idle = "The share of all CPU time that is spent in idle periods of each length. Only what lies right \
+                of a state's target residency is worth that state.";
     let active = "The same for the periods between sleeps. Long ones leave few wake-ups.";
     let figures = vec![
         residency("Where the CPUs spend their time", "The fuller the green, the deeper the sleep.", &runs),

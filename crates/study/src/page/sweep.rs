@@ -33,7 +33,8 @@ pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>], measures: &[Named]) -> Pag
     page.sections = vec![
         Section {
             title: "Over the axes".to_owned(),
-            text: "Bands are 95 % confidence intervals. Where a line has a gap or a cell is hatched, the queue is unstable or the figure is not known."
+            text: "Bands are 95 % confidence intervals. Where a line has a gap or a cell is hatched, the \
+                   queue is unstable or the figure is not known."
                 .to_owned(),
             parts: figures.collect(),
         },

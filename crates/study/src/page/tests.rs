@@ -100,8 +100,8 @@ fn facts() -> Facts {
 fn the_summary_names_who_draws_least_of_those_that_keep_the_goal() {
     let runs = [outcome("menu", 60.0, 200e3), outcome("slow", 20.0, 900e3), outcome("thrifty", 45.0, 290e3)];
     let page = run_page(&facts(), &runs);
-    let lead = "Of those that keep the goal, thrifty draws the least power: 45.0\u{a0}W\u{a0}\u{b1}1\u{a0}% at a p99 of \
-                290\u{a0}us\u{a0}\u{b1}1\u{a0}%, 25.0 % less than menu";
+    let lead = "Of those that keep the goal, thrifty draws the least power: 45.0\u{a0}W\u{a0}\u{b1}1\u{a0}% \
+                at a p99 of 290\u{a0}us\u{a0}\u{b1}1\u{a0}%, 25.0 % less than menu";
     assert!(page.contains(lead), "{page}");
     let free = run_page(&Facts { goal: None, ..facts() }, &runs);
     assert!(free.contains("\"summary\":\"slow draws the least power"), "{free}");

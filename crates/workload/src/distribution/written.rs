@@ -342,7 +342,11 @@ mod tests {
         #[test]
         fn no_table_panics(
             name in "(exponential|erlang|lognormal|gpareto|uniform|keywords)",
-            keys in prop::collection::btree_map("(mean|cv|stages|shape|from|to|base|each|fewest|most)", "(-?[0-9]{1,3}(\\.[0-9])?|\"[0-9a-z.]{0,6}\"|nan|inf)", 0..6),
+            keys in prop::collection::btree_map(
+                "(mean|cv|stages|shape|from|to|base|each|fewest|most)",
+                "(-?[0-9]{1,3}(\\.[0-9])?|\"[0-9a-z.]{0,6}\"|nan|inf)",
+                0..6,
+            ),
         ) {
             let keys: String = keys.iter().map(|(key, value)| format!(", {key} = {value}")).collect();
             if let Ok(law) = parse(&format!("service = {{ distribution = \"{name}\"{keys} }}")) {

@@ -33,7 +33,8 @@ JNIEXPORT jint JNICALL Java_roost_agent_Kernel_gettid(JNIEnv *env, jclass kernel
 
 /* Wakes one that waits for the word at `offset` of a mapped buffer; how many were woken, or a
  * negative errno. */
-JNIEXPORT jint JNICALL Java_roost_agent_Kernel_futexWake(JNIEnv *env, jclass kernel, jobject buffer, jint offset) {
+JNIEXPORT jint JNICALL
+Java_roost_agent_Kernel_futexWake(JNIEnv *env, jclass kernel, jobject buffer, jint offset) {
     (void)kernel;
     char *start = (*env)->GetDirectBufferAddress(env, buffer);
     return start == 0 ? -14 : (jint)call3(FUTEX, (long)(start + offset), FUTEX_WAKE, 1);

@@ -304,7 +304,8 @@ mod tests {
         let two = [
             &b"HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"took\":12}"[..],
             b"HTTP/1.1 100 Continue\r\n\r\n",
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n{\"took\r\n9;x=y\r\n\" : 7, \"a\r\n3\r\n\":1\r\n0\r\nX: y\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"6\r\n{\"took\r\n9;x=y\r\n\" : 7, \"a\r\n3\r\n\":1\r\n0\r\nX: y\r\n\r\n",
             b"HTTP/1.1 204 No Content\r\n\r\n",
         ]
         .concat();
@@ -386,7 +387,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn how_bytes_are_cut_changes_nothing(bytes in prop::collection::vec(any::<u8>(), 0..200), piece in 1usize..50) {
+        fn how_bytes_are_cut_changes_nothing(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            piece in 1usize..50,
+        ) {
             prop_assert_eq!(read(&bytes, piece).ok(), read(&bytes, usize::MAX).ok());
         }
 
@@ -395,7 +399,8 @@ mod tests {
             parts in prop::collection::vec(
                 prop::sample::select(vec![
                     "HTTP/1.1 200 OK\r\n", "HTTP/1.0 404 No\n", "HTTP/1.1 100 \r\n\r\n", "Content-Length: 3\r\n",
-                    "Transfer-Encoding: chunked\r\n", "Connection: close\r\n", "\r\n", "3\r\n", "abc", "0\r\n", "{\"took\":1,", "\n",
+                    "Transfer-Encoding: chunked\r\n", "Connection: close\r\n", "\r\n", "3\r\n", "abc", "0\r\n",
+                    "{\"took\":1,", "\n",
                 ]),
                 0..12,
             ),

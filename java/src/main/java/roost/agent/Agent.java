@@ -11,8 +11,8 @@ import java.security.PrivilegedAction;
  * The agent's life: read the options, make the slot file, watch classes as they come and those that
  * are there.
  *
- * <p>All that needs rights or files happens here, at once: later the server's security manager or entitlements may be in
- * force, and its own code on the stack.
+ * <p>All that needs rights or files happens here, at once: later the server's security manager or
+ * entitlements may be in force, and its own code on the stack.
  */
 public final class Agent {
     /**
@@ -96,7 +96,8 @@ public final class Agent {
     /** A second attachment adds methods to the file that there is. */
     private static void again(Options options, Instrumentation instrumentation) {
         if (!options.file().equals(Installed.file.path)) {
-            refuse("this JVM writes " + Installed.file.path + " already, and does not write " + options.file() + " too");
+            refuse("this JVM writes " + Installed.file.path + " already, and does not write " + options.file()
+                    + " too");
             return;
         }
         want(options);

@@ -38,7 +38,9 @@ public final class Attach {
             VirtualMachine machine = VirtualMachine.attach(arguments[0]);
             try {
                 // The other JVM has a folder of its own for names that are relative.
-                String text = isCount ? arguments[1] : arguments[1].replaceAll("(^|,)file=[^,]*", "") + ",file=" + file(arguments[1], options);
+                String text = isCount
+                        ? arguments[1]
+                        : arguments[1].replaceAll("(^|,)file=[^,]*", "") + ",file=" + file(arguments[1], options);
                 text = text.startsWith(",") ? text.substring(1) : text;
                 sent = jar.getAbsolutePath() + "=" + text;
                 machine.loadAgent(jar.getAbsolutePath(), text);
@@ -53,8 +55,11 @@ public final class Attach {
         } catch (Exception failure) {
             String why = failure.getMessage() == null ? failure.toString() : failure.getMessage();
             int bytes = sent.getBytes(StandardCharsets.UTF_8).length;
-            String hint = bytes <= BYTES_MAX ? "" : "; the jar's path and the options have " + bytes + " bytes, and a JVM before 24 takes "
-                    + BYTES_MAX + ": leave away what follows ) in descriptors, or attach several times, with some of the methods each";
+            String hint = bytes <= BYTES_MAX
+                    ? ""
+                    : "; the jar's path and the options have " + bytes + " bytes, and a JVM before 24 takes "
+                            + BYTES_MAX + ": leave away what follows ) in descriptors, or attach several times,"
+                            + " with some of the methods each";
             System.err.println("roost-agent: process " + arguments[0] + ": " + why + hint);
             System.exit(1);
         }

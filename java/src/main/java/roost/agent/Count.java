@@ -199,8 +199,9 @@ final class Count implements Methods, Runnable {
         StringBuilder text = new StringBuilder("roost-count 2\n");
         for (int id = 0; id < entries.size(); id++) {
             Entry entry = entries.get(id);
-            text.append("method ").append(entry.state).append(' ').append(run.calls(id)).append(' ').append(entry.began).append(' ')
-                    .append(entry.nanos).append(' ').append(entry.target).append(' ').append(entry.name).append('\n');
+            text.append("method ").append(entry.state).append(' ').append(run.calls(id)).append(' ')
+                    .append(entry.began).append(' ').append(entry.nanos).append(' ')
+                    .append(entry.target).append(' ').append(entry.name).append('\n');
             text.append("times");
             for (int bucket = 0; bucket < Tally.BUCKETS; bucket++) {
                 long many = run.times(id, bucket);

@@ -7,11 +7,12 @@ import java.util.jar.JarFile;
 /**
  * Where the JVM enters: at its start ({@code -javaagent}) or later ({@link Attach}).
  *
- * <p>This class is loaded by the application's class loader. All others must be the boot class path's, because
- * instrumented code calls {@link Hook} from any class loader and under any security manager; so the
- * jar is put there first, and only then is the next class named.
+ * <p>This class is loaded by the application's class loader. All others must be the boot class
+ * path's, because instrumented code calls {@link Hook} from any class loader and under any security
+ * manager; so the jar is put there first, and only then is the next class named.
  *
- * <p>Nothing that goes wrong in the agent may harm the server: it is one line on standard error, and the hook is off.
+ * <p>Nothing that goes wrong in the agent may harm the server: it is one line on standard error,
+ * and the hook is off.
  */
 public final class Entry {
     private Entry() {}

@@ -8,14 +8,14 @@ import java.nio.MappedByteBuffer;
  * The calls of watched methods: {@link #enter} first, {@link #exit} on every way out, with the
  * value that enter returned.
  *
- * <p>The server's own threads run this, so it never waits, never throws and, a thread's first call aside, never allocates.
- * The file and its mapping are constants of this class, so that the compiler folds them:
- * {@link Installed} holds them before any code touches this class.
+ * <p>The server's own threads run this, so it never waits, never throws and, a thread's first call
+ * aside, never allocates. The file and its mapping are constants of this class, so that the
+ * compiler folds them: {@link Installed} holds them before any code touches this class.
  *
- * <p>If the file is cut short under us, the JVM turns the fault into an {@link InternalError}, which it throws a little
- * later, wherever the thread then is. So the first word that is read each time carries a check, and
- * when that is wrong the thread stays here until the error has come, catches it, and the hook is
- * off for good.
+ * <p>If the file is cut short under us, the JVM turns the fault into an {@link InternalError},
+ * which it throws a little later, wherever the thread then is. So the first word that is read each
+ * time carries a check, and when that is wrong the thread stays here until the error has come,
+ * catches it, and the hook is off for good.
  */
 public final class Hook {
     private static final SlotFile FILE = Installed.file;

@@ -30,7 +30,7 @@ record Options(List<Target> methods, Path file, int slots, int events) {
             }
             String className = text.substring(0, separator).replace('/', '.');
             String method = text.substring(separator + 2, nameEnd);
-            if (className.startsWith("java.") || className.startsWith("jdk.") || className.startsWith("sun.")) {
+            if (List.of("java.", "jdk.", "sun.").stream().anyMatch(className::startsWith)) {
                 throw new IllegalArgumentException(
                         className + " is the JDK's own, which the hook itself calls; name a method of the server");
             }

@@ -40,7 +40,8 @@ final class SlotFile implements Methods {
     }
 
     /** Makes the file; it appears whole, under another name first. */
-    static SlotFile create(Path path, int slots, int events, List<String> methods, String writer, Identity identity, int flags)
+    static SlotFile create(
+            Path path, int slots, int events, List<String> methods, String writer, Identity identity, int flags)
             throws IOException {
         refuseIfInUse(path, identity);
         int length = fileLength(slots, events);
@@ -94,7 +95,8 @@ final class SlotFile implements Methods {
         int pid = head.getInt(PID);
         boolean isOurs = java.util.Arrays.equals(magic, MAGIC);
         if (isOurs && pid != own.pid() && Identity.isAlive(pid, head.getLong(PROCESS_STARTED), bootId)) {
-            throw new IOException("in use by process " + pid + ": give each JVM a file of its own (%p in file= is the process)");
+            throw new IOException("in use by process " + pid
+                    + ": give each JVM a file of its own (%p in file= is the process)");
         }
     }
 

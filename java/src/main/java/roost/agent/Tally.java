@@ -5,8 +5,8 @@ import java.util.concurrent.atomic.AtomicLongArray;
 /**
  * The hook of counted methods ({@link Count}): how many calls from outside, and how long each took.
  *
- * <p>It costs more than {@link Hook} (two readings of the clock, two shared counters), and is there for seconds. A call that
- * began under one count, or under none, ends under no other.
+ * <p>It costs more than {@link Hook} (two readings of the clock, two shared counters), and is there
+ * for seconds. A call that began under one count, or under none, ends under no other.
  */
 public final class Tally {
     /** Buckets to each doubling of a time. */

@@ -8,10 +8,10 @@ import java.nio.MappedByteBuffer;
 /**
  * A thread's slot, written by that thread alone.
  *
- * <p>Sequence, depth and method are one word of 64 bits and change in one store. Enter: a store fence (so that nothing of
- * this call is seen before the last exit), the time, then that word with release. There is no full
- * fence between it and the look at "asleep": the reader makes up for it, because it sleeps seldom
- * and calls are many.
+ * <p>Sequence, depth and method are one word of 64 bits and change in one store. Enter: a store
+ * fence (so that nothing of this call is seen before the last exit), the time, then that word with
+ * release. There is no full fence between it and the look at "asleep": the reader makes up for it,
+ * because it sleeps seldom and calls are many.
  */
 final class ThreadSlot {
     /** A token for a call that is not recorded; its exit does nothing. */

@@ -22,9 +22,9 @@ import org.objectweb.asm.Opcodes;
  *   }
  * </pre>
  *
- * <p>The token lies in a new local variable behind all others, so nothing moves; every stack map frame is padded up to it.
- * Frames are written as they were, never computed: computing them would load the server's classes
- * while it loads them.
+ * <p>The token lies in a new local variable behind all others, so nothing moves; every stack map
+ * frame is padded up to it. Frames are written as they were, never computed: computing them would
+ * load the server's classes while it loads them.
  */
 final class Watch {
     private Watch() {}
@@ -36,13 +36,18 @@ final class Watch {
      * @param chosen by name and descriptor: the method's number
      * @param locals by name and descriptor: how many local variables each has
      */
-    static byte[] around(String hook, ClassReader reader, Map<String, Integer> chosen, Map<String, Integer> locals) {
+    static byte[] around(
+            String hook, ClassReader reader, Map<String, Integer> chosen, Map<String, Integer> locals) {
         ClassWriter writer = new ClassWriter(reader, ClassWriter.COMPUTE_MAXS);
         reader.accept(
                 new ClassVisitor(Opcodes.ASM9, writer) {
                     @Override
                     public MethodVisitor visitMethod(
-                            int access, String name, String descriptor, String signature, String[] exceptions) {
+                            int access,
+                            String name,
+                            String descriptor,
+                            String signature,
+                            String[] exceptions) {
                         MethodVisitor next = super.visitMethod(access, name, descriptor, signature, exceptions);
                         Integer id = chosen.get(name + descriptor);
                         return id == null ? next : new Around(hook, next, id, locals.get(name + descriptor));
@@ -138,7 +143,11 @@ final class Watch {
                 new ClassVisitor(Opcodes.ASM9) {
                     @Override
                     public MethodVisitor visitMethod(
-                            int access, String name, String descriptor, String signature, String[] exceptions) {
+                            int access,
+                            String name,
+                            String descriptor,
+                            String signature,
+                            String[] exceptions) {
                         boolean hasCode = (access & (Opcodes.ACC_ABSTRACT | Opcodes.ACC_NATIVE)) == 0;
                         if (name.startsWith("<")) {
                             return null;

@@ -30,7 +30,8 @@ final class Watcher implements ClassFileTransformer {
 
     synchronized void want(Options.Target target) {
         int id = methods.addMethod(target.toString());
-        wanted.computeIfAbsent(target.className().replace('.', '/'), any -> new ArrayList<>()).add(new Wanted(id, target));
+        String name = target.className().replace('.', '/');
+        wanted.computeIfAbsent(name, any -> new ArrayList<>()).add(new Wanted(id, target));
     }
 
     @Override

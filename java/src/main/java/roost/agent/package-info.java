@@ -9,6 +9,7 @@
  *                                        Hook -> ThreadSlot -> the mapped file   on every call
  * </pre>
  *
- * <p>The file is docs/formats.md's "Hot-function slots". Every class but Entry and Attach is on the boot class path.
+ * <p>The file is docs/formats.md's "Hot-function slots". Every class but Entry and Attach is on the
+ * boot class path.
  */
 package roost.agent;

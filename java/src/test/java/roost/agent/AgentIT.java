@@ -129,7 +129,11 @@ class AgentIT {
     /** Attaches in vain; returns the attaching process's message. */
     private String refused(Path home, Jvm jvm, String options) throws Exception {
         Process attach = new ProcessBuilder(
-                        home.resolve("bin/java").toString(), "-jar", Jvm.JAR.toString(), Long.toString(jvm.pid), options)
+                        home.resolve("bin/java").toString(),
+                        "-jar",
+                        Jvm.JAR.toString(),
+                        Long.toString(jvm.pid),
+                        options)
                 .redirectErrorStream(true)
                 .start();
         String said = new String(attach.getInputStream().readAllBytes());
@@ -139,7 +143,11 @@ class AgentIT {
 
     private void attach(Path home, Jvm jvm, String options) throws Exception {
         Process attach = new ProcessBuilder(
-                        home.resolve("bin/java").toString(), "-jar", Jvm.JAR.toString(), Long.toString(jvm.pid), options)
+                        home.resolve("bin/java").toString(),
+                        "-jar",
+                        Jvm.JAR.toString(),
+                        Long.toString(jvm.pid),
+                        options)
                 .inheritIO()
                 .start();
         assertEquals(0, attach.waitFor());
@@ -178,7 +186,8 @@ class AgentIT {
             assertEquals("tiny.Server::search(I)J", search[6]);
             // By the asking process's clock, and not before it asked.
             long began = Long.parseLong(search[3]);
-            assertTrue(began >= asked && began + Long.parseLong(search[4]) <= System.nanoTime(), asked + ": " + lines.get(1));
+            long ended = began + Long.parseLong(search[4]);
+            assertTrue(began >= asked && ended <= System.nanoTime(), asked + ": " + lines.get(1));
             assertTrue(Long.parseLong(search[4]) >= 3_000_000_000L, lines.get(1));
             long calls = Long.parseLong(recurse[2]);
             // Recursion is one call; each way out counts, also an exception.
@@ -244,7 +253,8 @@ class AgentIT {
     void aFileCutShortTurnsTheHookOffAndHarmsNobody(Path home) throws Exception {
         try (Jvm jvm = Jvm.start(home, watching("Server::search"), folder)) {
             assertEquals("ok", jvm.ask("calls 2 100000"));
-            try (var channel = java.nio.channels.FileChannel.open(file(), java.nio.file.StandardOpenOption.WRITE)) {
+            var write = java.nio.file.StandardOpenOption.WRITE;
+            try (var channel = java.nio.channels.FileChannel.open(file(), write)) {
                 channel.truncate(0);
             }
             assertEquals("ok", jvm.ask("throw 10"));
@@ -284,7 +294,8 @@ class AgentIT {
     @Test
     void aNameOfSeveralMethodsIsRefusedWithAllOfThem() throws Exception {
         try (Jvm jvm = Jvm.start(watching("Server::twice"), folder)) {
-            assertTrue(jvm.said().contains("method=tiny.Server::twice(I)I or method=tiny.Server::twice(JLjava/lang/String;)I"), jvm.said());
+            String both = "method=tiny.Server::twice(I)I or method=tiny.Server::twice(JLjava/lang/String;)I";
+            assertTrue(jvm.said().contains(both), jvm.said());
             assertEquals(Layout.REFUSED, FileView.of(file()).methodState(0));
         }
         Files.delete(file());
@@ -318,7 +329,8 @@ class AgentIT {
         };
         for (String[] one : cases) {
             try (Jvm jvm = Jvm.start(one[0], folder)) {
-                assertTrue(jvm.said().contains("roost-agent: the hook is off: ") && jvm.said().contains(one[1]), jvm.said());
+                String said = jvm.said();
+                assertTrue(said.contains("roost-agent: the hook is off: ") && said.contains(one[1]), said);
                 assertEquals("ok", jvm.ask("throw 3"));
             }
         }

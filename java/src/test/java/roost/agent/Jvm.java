@@ -38,7 +38,8 @@ final class Jvm implements AutoCloseable {
 
     /** By a user who may write hardly anywhere; for root, who may become any user. */
     static Jvm startAsNobody(String options, Path folder) throws IOException {
-        org.junit.jupiter.api.Assumptions.assumeTrue("root".equals(System.getProperty("user.name")), "only root may be another");
+        boolean isRoot = "root".equals(System.getProperty("user.name"));
+        org.junit.jupiter.api.Assumptions.assumeTrue(isRoot, "only root may be another");
         List<String> nobody = List.of("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups");
         return start(nobody, home(), options, folder);
     }

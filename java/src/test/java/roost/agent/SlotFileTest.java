@@ -76,7 +76,8 @@ class SlotFileTest {
                     });
                     thread.setDaemon(true);
                     thread.start();
-                    actors.put(words[1], new Actor(thread, file.register(thread, Integer.parseInt(words[2])), new ArrayDeque<>()));
+                    ThreadSlot slot = file.register(thread, Integer.parseInt(words[2]));
+                    actors.put(words[1], new Actor(thread, slot, new ArrayDeque<>()));
                 }
                 case "enter" -> {
                     Actor actor = actors.get(words[1]);
@@ -142,7 +143,8 @@ class SlotFileTest {
         assertTrue(inside > 1000, inside + " calls met");
         for (int i = 0; i < 2; i++) {
             threads.get(i).join();
-            assertEquals(2 * pairs, file.map64(Layout.slotOffset(i)) & 0xffff_ffff_ffffL, "sequence, and depth 0");
+            long sequence = file.map64(Layout.slotOffset(i)) & 0xffff_ffff_ffffL;
+            assertEquals(2 * pairs, sequence, "sequence, and depth 0");
         }
     }
 
