@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The text that is searched: paragraphs of Debian's packages of manuals and dictionaries.
 
-Usage: corpus.py     fetches what is missing and says what is there
+Usage: corpus.py     fetches missing packages and lists those that are there
 
 corpus.txt pins each package by version and SHA-256, so the same paragraphs come out everywhere and
 in the same order. They are fetched from the machine's own mirror (`apt-get download`) or, where its

@@ -11,7 +11,8 @@ import time
 import corpus
 
 INDEX = "paragraphs"
-# What `roost load` sends: every keyword may be in the text, the ten best paragraphs are the answer.
+# The body that `roost load` sends: every keyword may be in the text, the ten best paragraphs are
+# the answer.
 BODY = '{"size":10,"query":{"match":{"text":"{words}"}}}'
 
 

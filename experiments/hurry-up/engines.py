@@ -43,7 +43,7 @@ class Skip(Exception):
 
 
 class Failed(Exception):
-    """What was wrong."""
+    """An engine or its agent did not do its part."""
 
 
 def jdk(version):
@@ -130,7 +130,7 @@ def elastic(version, java, attach=False, refused=None):
         subprocess.run(script + ["stop", version], env=environment, check=True)
 
 
-# What is watched when the agent comes later; the same as in the script.
+# The watched method when the agent comes later; the same as in the script.
 METHODS = {
     "6.5.4": (
         "org.elasticsearch.search.SearchService::executeQueryPhase(Lorg/elasticsearch/search/internal/ShardSearchRequest;Lorg/elasticsearch/action/search/SearchTask;)"
@@ -351,7 +351,7 @@ def main():
             f"no engine has one of these words in its name: {', '.join(sys.argv[1:])}; there are"
             f" {'; '.join(ENGINES)}"
         )
-    # A signal ends it as an exception does: what was started is stopped.
+    # A signal ends it as an exception does: the started processes are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     outcomes = []
     for name in wanted:

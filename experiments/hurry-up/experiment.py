@@ -11,7 +11,7 @@ Usage: experiment.py [--seconds 60] [--documents 1000000] [--seed 1]
    machine as the paper's was
 3. loads it in six cells (open loop, `roost load`), and once for each number of keywords, reading
    every call's time from the ring (while it warms up, and in one cell more at the end, `roost
-   govern hurry-up --dry-run` shows live who is hot and what each CPU is to run at)
+   govern hurry-up --dry-run` shows live which threads are hot and each CPU's clock)
 4. plays the recorded calls in the simulator under ondemand, performance, powersave and Hurry-up,
    with the paper's tables of sensitivity
 5. writes report.html, stops Elasticsearch and removes its files in /dev/shm
@@ -66,7 +66,7 @@ def main():
     began = datetime.datetime.now(datetime.timezone.utc)
     out = options.out or ROOT / f"runs/hurry-up-{began:%Y%m%d-%H%M%S}"
     out.mkdir(parents=True, exist_ok=True)
-    # A signal ends it as an exception does: what was started is stopped.
+    # A signal ends it as an exception does: the started processes are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         server("start")
@@ -146,8 +146,8 @@ def measure(options, out):
             "valid": outcome["valid"],
             "invalid_because": outcome["invalid_because"],
         }
-    # Apart from what is measured: who governs takes a share of these CPUs, and has each exit read
-    # the clock.
+    # Apart from the measurement: a governor takes a share of these CPUs, and has each exit read the
+    # clock.
     say(f"once more with the scheduler deciding live: mix, 3x, {options.seconds} s")
     governor = Governor(out / "live.jsonl")
     load(
@@ -175,8 +175,8 @@ def may_be_prompt():
 
 
 def load(engine, out, options, more, seconds, view=None):
-    """Queries for so long: what `roost load` says, and the calls that the ring recorded while it
-    measured."""
+    """Queries for so long: the figures of `roost load`, and the calls that the ring recorded
+    while it measured."""
     command = [
         *options.prompt,
         ROOST,
@@ -296,7 +296,7 @@ def play(results, out):
 
 
 def told(found):
-    """What the page needs of a simulated run."""
+    """The page's figures of a simulated run."""
     (query,) = found["classes"]
     return {
         "joules": simulate.energy(found),
@@ -321,7 +321,7 @@ def figures(values):
 
 
 def machine():
-    """What this machine is, in a line."""
+    """This machine in a line."""
     models = [
         line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")
     ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the hook costs a real Elasticsearch: on against off inside one JVM, by the slot file's
+"""The cost of the hook to a real Elasticsearch: on against off inside one JVM, by the slot file's
 enable word.
 
 Usage: overhead.py SLOTS [--port 9200] [--quads 200] [--queries 200] [--out raw.jsonl]
@@ -12,7 +12,7 @@ steadily (a clock, a heap that fills) cancels within each four. How many there a
 the first; all are kept, in --out, to which a later run adds: so a long measurement can be made in
 pieces.
 
-Three figures, each the ratio on / off of what a four's two blocks of a kind have in the mean, and
+Three figures, each the ratio on / off of the means of a four's two blocks of a kind, and
 then the ratio of those means over all fours, with an interval from 10,000 bootstrap samples of
 whole fours:
   service time   the mean of a block's answers, from asking to having it: what the bar is about
@@ -42,7 +42,7 @@ FIGURES = {"mean_s": "service time", "median_s": "median", "cpu_s": "CPU time"}
 
 
 def cpu_seconds(tids):
-    """What these threads have run, of whatever process."""
+    """CPU time of these threads, of whatever process."""
     return sum(int(pathlib.Path(f"/proc/{tid}/schedstat").read_text().split()[0]) for tid in tids) / 1e9
 
 

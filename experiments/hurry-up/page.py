@@ -6,8 +6,8 @@ import simulate
 CELLS = ["low-1x", "mix-1x", "high-1x", "low-3x", "mix-3x", "high-3x"]
 MODELLED = "modelled in the simulator, fed with measured in-function times"
 
-# What the paper says that tuned Hurry-up uses less than ondemand: sections V-F (once the load) and
-# V-G (three times; high misses its deadline).
+# By the paper, tuned Hurry-up uses so much less than ondemand: sections V-F (once the load) and V-G
+# (three times; high misses its deadline).
 PAPER_SAVES = {"mix-1x": 0.02, "high-1x": 0.17, "low-3x": 0.28, "mix-3x": 0.22}
 # Tables III and IV: seconds (headed ms there) and kJ in 1200 s.
 PAPER_SECONDS = {

@@ -1,5 +1,5 @@
-"""What frequencies would have done to the recorded requests: the simulator, fed with the time that
-each spent in the hot function.
+"""The effect that frequencies would have had on the recorded requests: the simulator, fed with the
+time that each spent in the hot function.
 
 This machine may have no cpufreq. The recorded calls of a run (when each entered the hot function,
 and how long it stayed) are a trace of requests; the simulator plays it on the paper's own machine,
@@ -7,7 +7,7 @@ a socket of 12 cores, under each frequency policy. Our calls are much shorter th
 450 ms would never fire. So they are played twice: as recorded, the paper's settings of time
 (threshold, sleep, deadline) scaled down; and stretched to the paper's times, its settings as they
 were. Stretched, a change of clock and a sleep cost as little beside a call as they did there; as
-recorded, they cost what they would here."""
+recorded, they cost as much as they would here."""
 
 import json
 import os

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What a slot file says now. Usage: slots.py FILE     docs/formats.md has the format; this is its
-                                                       shortest reader."""
+"""Prints a slot file as it is now: docs/formats.md has the format; this is its shortest reader.
+
+Usage: slots.py FILE"""
 
 import struct
 import sys

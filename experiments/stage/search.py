@@ -33,7 +33,7 @@ from engine import INDEX, Engine  # noqa: E402: it lies beside the other experim
 
 VERSION = "6.5.4"
 HOME = ROOT / f"target/elasticsearch/{VERSION}"
-# What the bar allows in the mean, milliseconds.
+# The bar's limit of the mean, in milliseconds.
 MEAN_MAX = 12
 WARM_S = 15
 CALIBRATE_S = 10
@@ -58,7 +58,7 @@ def main():
         or ROOT / f"runs/stage-search-{datetime.datetime.now(datetime.timezone.utc):%Y%m%d-%H%M%S}"
     )
     out.mkdir(parents=True, exist_ok=True)
-    # A signal ends it as an exception does: what was started is stopped.
+    # A signal ends it as an exception does: the started processes are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     group = None
     try:
@@ -81,7 +81,7 @@ def own_group(pid):
     places = [pathlib.Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"]
     if not places:
         return None
-    # What a run that was killed left behind is empty by now.
+    # A killed run's leftovers are empty by now.
     for left in places[0].glob("roost-search-*"):
         if not (left / "cgroup.procs").read_text():
             left.rmdir()
@@ -120,7 +120,7 @@ def measure(options, out, group):
 
 
 def load(options, out, url, more, seconds):
-    """What `roost load` says of so many seconds."""
+    """The figures of `roost load` over so many seconds."""
     command = [
         options.roost,
         "load",
@@ -133,8 +133,7 @@ def load(options, out, url, more, seconds):
         *more,
     ]
     asked = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    # 6: the generator was late, which a closed loop cannot be; what is measured here has no
-    # schedule.
+    # 6: the generator was late, which a closed loop cannot be; the blocks here have no schedule.
     if asked.returncode not in (0, 6) or not asked.stdout:
         raise SystemExit(f"{' '.join(map(str, command))}:\n{asked.stderr}")
     return json.loads(asked.stdout)

@@ -5,22 +5,19 @@ use sim::{Document, Outcome};
 use std::collections::BTreeMap;
 use study::grid::{self, Planned};
 
-/// One run of a figure.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The sweep's keys and values.
     pub axes: BTreeMap<String, String>,
     /// Who, in full: `bigtable: menu`.
     pub contestant: String,
     /// The part before the colon, or all of it where the variant has policies of its own.
     pub variant: Option<String>,
     pub policies: String,
-    /// The run.
     pub planned: Planned,
 }
 
 impl Place {
-    /// A policy of Roost's own: no part of what the paper shows or claims.
+    /// A policy of Roost's own: no part of the paper's results or claims.
     pub fn is_ours(&self) -> bool {
         self.policies.split('+').any(|word| word.trim() == OURS)
     }
@@ -29,7 +26,6 @@ impl Place {
 /// The word for the policy that no paper has.
 const OURS: &str = "joint";
 
-/// All of them.
 #[derive(Clone, Debug)]
 pub struct Board {
     /// In the order of the grid.

@@ -21,7 +21,6 @@ use toml::Value;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// Its name in scenarios.
     pub id: String,
     pub paper: String,
     /// From which figure's runs it is computed.
@@ -31,7 +30,6 @@ pub struct Claim {
     /// Under which conditions, and how the words were read.
     pub conditions: String,
     metric: String,
-    /// How the number is made.
     pub form: Form,
     subject: Selection,
     #[serde(default)]
@@ -42,7 +40,6 @@ pub struct Claim {
     best_over: Option<String>,
     #[serde(default)]
     over: Option<String>,
-    /// The paper's figure.
     #[serde(default)]
     pub value: Option<f64>,
     /// Where the paper gives a range or a direction.
@@ -50,7 +47,7 @@ pub struct Claim {
     pub within: Option<[f64; 2]>,
     #[serde(default = "a_third")]
     tolerance: f64,
-    /// Why it is no result: it only gives back what was put in.
+    /// Why it is no result: it only gives back its own input.
     #[serde(default)]
     pub check: Option<String>,
     /// Why it is missed, after a look at the runs.
@@ -67,7 +64,6 @@ fn a_third() -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Form {
-    /// The metric.
     Value,
     /// How much it is above another run's, as a share of that.
     Change,
@@ -85,20 +81,18 @@ type Selection = BTreeMap<String, Value>;
 /// One of the selections that lists stand for.
 type Pick = BTreeMap<String, String>;
 
-/// A claim's number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
-    /// Ours.
     pub value: f64,
     /// Half of its 95 % interval; `None` where a run gave none.
     pub half_width: Option<f64>,
-    /// What it was made of, where that is not all.
+    /// Its parts, where they are not all.
     pub remark: Option<String>,
     /// Within the bar.
     pub is_met: bool,
 }
 
-/// What one number is made of: places on the board.
+/// The parts of one number: places on the board.
 #[derive(Clone, Debug)]
 struct Part {
     /// One place; several where the least over an axis is taken.
@@ -132,7 +126,6 @@ impl Claim {
         Ok(())
     }
 
-    /// The compared quantity.
     pub fn metric(&self) -> Result<Metric, String> {
         self.metric.parse()
     }
@@ -147,7 +140,6 @@ impl Claim {
         Ok(places)
     }
 
-    /// The result of the runs.
     pub fn evaluate(&self, board: &Board, outcomes: &Outcomes<'_>) -> Result<Found, String> {
         let metric = self.metric()?;
         let parts = self.parts(board)?;
@@ -233,7 +225,6 @@ impl Claim {
         Ok((Estimate { value: number(&at(best))?, half_width: None }, remark))
     }
 
-    /// Many numbers become one.
     fn fold(&self, found: Vec<(Estimate, String)>) -> Result<Found, String> {
         let one = |(estimate, name): (Estimate, String), remark: bool| Found {
             value: estimate.value,
@@ -297,8 +288,8 @@ impl Claim {
         (low - ours).max(ours - high) - 1e-9
     }
 
-    /// The one run that a printed number is of, and the number in the metric's unit; `None` for
-    /// what is computed from more.
+    /// The one run that a printed number is of, and the number in the metric's unit; `None` for a
+    /// number that is computed from more.
     pub fn pin(&self, board: &Board) -> Option<(usize, f64)> {
         let has_time = self.subject.contains_key("time");
         let value =
@@ -432,7 +423,7 @@ fn points(subject: Estimate, against: Estimate, reference: Estimate) -> Estimate
     Estimate { value, half_width }
 }
 
-/// What lists stand for: place by place.
+/// Lists are read place by place.
 fn picks(selection: &Selection) -> Result<Vec<Pick>, String> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let lists = selection.values().filter_map(Value::as_array).map(Vec::len);
@@ -463,7 +454,6 @@ impl Place {
         std::iter::once(self.contestant.clone()).chain(axes).collect::<Vec<_>>().join(", ")
     }
 
-    /// It has these coordinates.
     fn is(&self, pick: &Pick) -> Result<bool, String> {
         for (key, wanted) in pick {
             let has = match key.as_str() {
@@ -483,7 +473,7 @@ impl Place {
 }
 
 impl Board {
-    /// The run that differs from `place` in what `pick` names and in nothing else that is free.
+    /// The run that differs from `place` in the keys of `pick` and in nothing else that is free.
     fn counterpart(&self, place: usize, pick: &Pick) -> Result<usize, String> {
         let place = &self.places[place];
         let mut candidates = Vec::new();

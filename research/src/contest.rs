@@ -1,4 +1,4 @@
-//! Roost's own policy in the papers' figures: no part of what they show, run beside it.
+//! Roost's own policy in the papers' figures: no part of their results, run beside it.
 //!
 //! The question is whether the power of a paper's own policy can be had for less at the same tail.
 //! So `joint` is given, as its goal, the tail that the paper's policy had in the same run; it wins
@@ -22,7 +22,6 @@ use toml::Value;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contest {
-    /// Whose figure.
     pub paper: String,
     pub figure: String,
     /// The paper's own policy: a line of policies.
@@ -46,7 +45,6 @@ pub struct Round {
     pub ours: Option<Planned>,
 }
 
-/// The outcome of one round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bout {
     pub run: String,

@@ -11,7 +11,6 @@ use sim::outcome::Estimate;
 use study::figures::Figure as Named;
 use study::page::{Axis, Measured, Printed, against, lengths, over_time, residency, unit};
 
-/// One run with its place.
 struct Run<'a> {
     index: usize,
     place: &'a Place,
@@ -25,7 +24,6 @@ struct Pin {
     value: f64,
 }
 
-/// All drawings of a figure.
 pub fn of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Vec<Part> {
     let places = figured.board.places.iter().enumerate();
     let runs: Vec<Run<'_>> = places

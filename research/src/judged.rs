@@ -1,23 +1,20 @@
-//! A claim beside what came out, in words: for the terminal, the page and `docs/papers.md`.
+//! A claim beside its result, in words: for the terminal, the page and `docs/papers.md`.
 
 use super::board::{Board, Outcomes};
 use super::claim::{Claim, Form, Found};
 use serde::Serialize;
 use study::figures::Unit;
 
-/// The outcome of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Within the bar.
     Met,
     Missed,
-    /// What comes out is what was put in: shows that the scenario is set up as meant, and nothing
-    /// else.
+    /// The result is the input: shows that the scenario is set up as meant, and nothing else.
     Check,
 }
 
-/// A claim and the finding.
 #[derive(Clone, Debug)]
 pub struct Judged<'a> {
     pub claim: &'a Claim,
@@ -33,7 +30,6 @@ impl<'a> Judged<'a> {
         Self { claim, counts, found: claim.evaluate(board, outcomes) }
     }
 
-    /// Its outcome.
     pub fn verdict(&self) -> Verdict {
         match &self.found {
             _ if self.claim.check.is_some() => Verdict::Check,
@@ -42,7 +38,6 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// In a word or two.
     pub fn verdict_text(&self) -> &'static str {
         match (self.verdict(), &self.found) {
             (Verdict::Met, _) => "met",
@@ -67,7 +62,6 @@ impl<'a> Judged<'a> {
         }
     }
 
-    /// Ours against the paper's.
     pub fn deviation(&self) -> String {
         let found = self.found.as_ref().ok();
         let deviation = found.and_then(|found| self.claim.deviation(found.value));
@@ -101,7 +95,6 @@ impl<'a> Judged<'a> {
 }
 
 impl Claim {
-    /// The paper's.
     pub fn paper_text(&self) -> String {
         match (self.value, self.within) {
             (Some(value), _) => self.text(value),
@@ -118,7 +111,6 @@ impl Claim {
         if self.form == Form::Value { 1e9 } else { 10.0 }
     }
 
-    /// A number of this claim.
     pub fn text(&self, value: f64) -> String {
         match self.form {
             Form::Change => format!("{:+.1} %", value * 100.0),

@@ -1,9 +1,9 @@
-//! The papers' own figures, simulated, beside what the papers print.
+//! The papers' own figures, simulated, beside the printed ones.
 //!
 //! A figure is a scenario in `papers/`, and nothing in it may be chosen to please: an unpublished
-//! quantity stands in one table of ESTIMATEs that was committed before the first run. What the
-//! papers claim stands in `papers/headlines.toml`; a claim is met when its sign is right and its
-//! size is within 30 %. A miss is printed as a miss.
+//! quantity stands in one table of ESTIMATEs that was committed before the first run. The papers'
+//! claims stand in `papers/headlines.toml`; a claim is met when its sign is right and its size is
+//! within 30 %. A miss is printed as a miss.
 //!
 //! ```text
 //!   library.rs      the folder papers/: figures, claims, ESTIMATEs
@@ -71,15 +71,10 @@ pub struct Request {
 
 /// A figure and all that came of it.
 pub struct Figured<'a> {
-    /// The figure.
     pub study: Study,
-    /// Its runs.
     pub board: Board,
-    /// The claims that count.
     pub headlines: Vec<Judged<'a>>,
-    /// Other numbers and directions.
     pub printed: Vec<Judged<'a>>,
-    /// Roost's own policy in it.
     pub contest: Option<(&'a Contest, Vec<Bout>)>,
     /// Which ESTIMATE moves the claims; empty if that was not asked for.
     pub sensitivities: Vec<Sensitivity>,
@@ -126,7 +121,7 @@ fn quick(document: &Document) -> Result<Document> {
 /// Enough for every estimate to exist.
 const QUICK_REQUESTS: u64 = 12_000;
 
-/// Requests of a steady run that is made to see what an ESTIMATE moves.
+/// Requests of a steady run that measures the effect of an ESTIMATE.
 const REQUESTS_FOR_SENSITIVITY: u64 = 20_000;
 
 /// Makes all open runs and judges them.
@@ -196,12 +191,10 @@ pub fn reproduce<'a>(
     Ok(Reproduction { library, figures, runs, is_quick: request.is_quick })
 }
 
-/// Those of a figure.
 fn claims<'a>(all: &'a [claim::Claim], study: &Study) -> Vec<&'a claim::Claim> {
     all.iter().filter(|claim| claim.paper == study.paper.name && claim.figure == study.figure.name).collect()
 }
 
-/// Writes `results.json` and the page.
 pub fn write(reproduction: &Reproduction<'_>, place: &Path, started: &str) -> Result<()> {
     let json = serde_json::to_string(&Results::new(reproduction))?;
     folder::write(place, "results.json", |file| writeln!(file, "{json}"))?;

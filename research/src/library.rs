@@ -1,10 +1,10 @@
-//! The folder `papers/`: a scenario for each figure, what the papers claim, and the table of
+//! The folder `papers/`: a scenario for each figure, the papers' claims, and the table of
 //! ESTIMATEs.
 //!
 //! ```text
 //!   papers/estimates.toml       unpublished quantities, one table for all figures
-//!   papers/headlines.toml       what the papers claim, in figures; where Roost's own policy is tried
-//!   papers/printed.toml         what else they print
+//!   papers/headlines.toml       the papers' claims, in figures; where Roost's own policy is tried
+//!   papers/printed.toml         other numbers that they print
 //!   papers/PAPER/FIGURE.toml    a figure's scenario
 //! ```
 
@@ -23,7 +23,6 @@ use toml::{Table, Value};
 pub struct Paper {
     /// As the command line and the folders call it.
     pub name: &'static str,
-    /// As people do.
     pub short: &'static str,
     /// Its authors, title and place.
     pub cited: &'static str,
@@ -62,15 +61,12 @@ pub const PAPERS: [Paper; 5] = [
     },
 ];
 
-/// The folder, read.
 #[derive(Debug)]
 pub struct Library {
     root: PathBuf,
-    /// The table of ESTIMATEs.
     pub estimates: Estimates,
     /// The same as a tree, with reasons and ranges.
     table: Table,
-    /// The claims that count.
     pub headlines: Vec<Claim>,
     /// Other numbers and directions that the papers print.
     pub printed: Vec<Claim>,
@@ -78,7 +74,6 @@ pub struct Library {
     pub contests: Vec<Contest>,
 }
 
-/// `headlines.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Headlines {
@@ -87,20 +82,16 @@ struct Headlines {
     contest: Vec<Contest>,
 }
 
-/// `printed.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Prints {
     printed: Vec<Claim>,
 }
 
-/// A figure of a paper.
 #[derive(Clone, Debug)]
 pub struct Study {
     pub paper: Paper,
-    /// Its content.
     pub figure: Figure,
-    /// Its scenario.
     pub document: Document,
 }
 
@@ -110,7 +101,6 @@ impl Study {
         format!("{}/{}", self.paper.name, self.figure.name)
     }
 
-    /// Its scenario's assumptions.
     pub fn assumptions(&self) -> Vec<String> {
         self.document.scenario().map(|scenario| scenario.assumptions).unwrap_or_default()
     }

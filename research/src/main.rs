@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use study::folder;
 
-/// Simulate the papers' figures: what they print beside what comes out here
+/// Simulate the papers' figures: the printed numbers beside ours
 ///
 /// A claim of a paper is met when its sign is right and its size within 30 %. Exit code 2: a name
 /// or a scenario is wrong; 4: another run writes to the folder.
@@ -32,7 +32,7 @@ struct Args {
     /// Papers and figures: `carb`, `carb/4`, `all`
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Print what there is and what it costs
+    /// Print the figures and their cost
     #[arg(long)]
     list: bool,
     /// Few requests: shows that everything works, and no figure that could be trusted

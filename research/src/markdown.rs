@@ -1,4 +1,4 @@
-//! `docs/papers.md`: every claim with its number, what explains a miss, and what it rests on.
+//! `docs/papers.md`: every claim with its number, the reason of a miss, and its ESTIMATEs.
 //! Generated, never edited.
 
 use super::contest::Bout;
@@ -10,7 +10,6 @@ use super::{Figured, Reproduction};
 use std::fmt::Write as _;
 use study::figures::Unit;
 
-/// The whole document.
 pub fn text(reproduction: &Reproduction<'_>) -> String {
     let mut text = String::from(HEAD);
     if reproduction.is_quick {
@@ -173,7 +172,7 @@ fn contest(text: &mut String, figured: &Figured<'_>) {
     }
 }
 
-/// What every figure of a paper assumes is said once.
+/// Assumptions that all figures of a paper share are said once.
 fn assumptions(text: &mut String, figures: &[&Figured<'_>]) {
     let own: Vec<Vec<String>> = figures.iter().map(|figured| figured.study.assumptions()).collect();
     let Some((first, rest)) = own.split_first() else { return };

@@ -2,9 +2,8 @@
 //!
 //! One list of names serves all of `roost sim` ([`Figure`]). Some things are added here. A server's
 //! power is known as well as that of its processors, because the rest of it is a constant; so it
-//! has their interval. And `mean_p95` is what CARB calls overall latency: the mean of the 95th
-//! percentiles of its epochs; and Tradeoffs 7 asks how much of the time lies in periods below a
-//! millisecond.
+//! has their interval. And `mean_p95` is CARB's overall latency: the mean of the 95th percentiles
+//! of its epochs; and Tradeoffs 7 asks how much of the time lies in periods below a millisecond.
 
 use sim::Outcome;
 use sim::outcome::{Estimate, Lengths, Point, Verdict};
@@ -12,7 +11,6 @@ use std::fmt;
 use std::str::FromStr;
 use study::figures::{Figure, Unit};
 
-/// The compared quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// Mean over the time series of the 95th percentiles in it.
@@ -21,7 +19,6 @@ pub enum Metric {
     ShortIdle,
     /// Share of the time in periods of activity that were.
     ShortActivity,
-    /// As everywhere.
     Figure(Figure),
 }
 
@@ -130,7 +127,7 @@ impl FromStr for Metric {
             "mean_p95" => Ok(Self::MeanOfP95),
             "idle_below_1ms" => Ok(Self::ShortIdle),
             "active_below_1ms" => Ok(Self::ShortActivity),
-            // What the load brings is what is answered, as long as the queue is stable.
+            // The offered rate is the answered rate, as long as the queue is stable.
             "rate" => "throughput".parse().map(Self::Figure),
             text => text.parse().map(Self::Figure),
         }

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use study::figures::Unit;
 use study::page::{Facts, head};
 
-/// The whole page.
 pub fn page(reproduction: &Reproduction<'_>, started: &str) -> Page {
     let figures = &reproduction.figures;
     let names: Vec<String> = figures.iter().map(|figured| figured.study.name()).collect();

@@ -9,7 +9,6 @@ use serde::Serialize;
 use sim::Outcome;
 use std::collections::BTreeMap;
 
-/// `results.json`.
 #[derive(Serialize)]
 pub struct Results<'a> {
     format: u32,
@@ -65,11 +64,9 @@ struct RunResult<'a> {
     outcome: Option<&'a Outcome>,
 }
 
-/// The format of `results.json`.
 const FORMAT: u32 = 1;
 
 impl<'a> Results<'a> {
-    /// Of a reproduction.
     pub fn new(reproduction: &'a Reproduction<'_>) -> Self {
         Self {
             format: FORMAT,

@@ -1,8 +1,8 @@
 //! Runs that are made once, whichever figures show them, and kept on disk as they finish.
 //!
-//! A run is known by the digest of the scenario it was made in, without what is only said about it
-//! (title, assumptions, caption). So Peafowl's Figures 4 and 5 are the same nine runs, and a run of
-//! all figures that was killed goes on where it was. The file is that of `roost sim sweep`.
+//! A run is known by the digest of the scenario it was made in, less its texts (title, assumptions,
+//! caption). So Peafowl's Figures 4 and 5 are the same nine runs, and a run of all figures that was
+//! killed goes on where it was. The file is that of `roost sim sweep`.
 
 use anyhow::Result;
 use report::exit::usage;
@@ -25,14 +25,12 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// The content of a folder.
     pub fn open(folder: &Path) -> Result<Self> {
         let mut file = Cells::open(folder)?;
         let finished = file.read()?.into_iter().map(|cell| (cell.key.scenario, cell.run.outcome)).collect();
         Ok(Self { file, finished })
     }
 
-    /// The outcome of a run.
     pub fn of(&self, planned: &Planned) -> Option<&Outcome> {
         self.finished.get(&planned.key.scenario)
     }
@@ -48,7 +46,6 @@ impl Runs {
         missing
     }
 
-    /// Makes them.
     pub fn make(&mut self, missing: &[&Planned], threads: usize, is_silent: bool) -> Result<()> {
         let tasks: Vec<Task> = missing.iter().map(|planned| planned.run.task.clone()).collect();
         let progress = Progress::new(tasks.len(), is_silent);

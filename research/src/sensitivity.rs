@@ -13,7 +13,6 @@ use serde::Serialize;
 use sim::Document;
 use toml::Value;
 
-/// How far each is varied.
 pub const FACTORS: [f64; 2] = [0.7, 1.3];
 
 /// The change of a claim's number.
@@ -108,7 +107,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The last line of an error's message: what is wrong, without the file.
+/// The last line of an error's message: the problem, without the file.
 fn reason(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let line = text.lines().next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Text for the terminal: all figures; the runs of a figure; what became of the claims.
+//! Text for the terminal: all figures; the runs of a figure; the verdicts on the claims.
 
 use super::judged::{Judged, Verdict};
 use super::library::Library;
@@ -28,8 +28,8 @@ pub fn list(library: &Library, names: &[String]) -> Result<String> {
     Ok(format!("{}{note}\n", table.text()))
 }
 
-/// What one core simulates in a minute: 4 million requests a second with connections and a policy,
-/// see `roost-bench sim`.
+/// One core simulates so much in a minute: 4 million requests a second with connections and a
+/// policy, see `roost-bench sim`.
 const REQUESTS_PER_CORE_MINUTE: f64 = 60.0 * 4e6;
 
 /// A table of runs that is longer is for `results.json`, and so are the tables of so many figures.

@@ -15,16 +15,13 @@ use study::grid::{self, Planned};
 use study::options;
 use toml::{Table, Value};
 
-/// The axes of variation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// Its key in the table.
     pub key: String,
     /// Where it lives, if not in the table.
     place: Option<Place>,
 }
 
-/// Where in a preset.
 #[derive(Clone, Debug, PartialEq)]
 struct Place {
     preset: String,

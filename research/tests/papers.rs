@@ -1,5 +1,5 @@
-//! `roost-papers`: every figure of the papers can be run and every claim finds its runs; what is
-//! kept is not made again.
+//! `roost-papers`: every figure of the papers can be run and every claim finds its runs; kept runs
+//! are not made again.
 
 use serde_json::Value;
 use std::fs;

@@ -143,7 +143,6 @@ impl<P: Protocol> AsFd for Connection<P> {
     }
 }
 
-/// A [`Target`] that was found.
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
     Tcp(SocketAddr),

@@ -1,5 +1,3 @@
-//! The plan of a run.
-
 use crate::{Error, Http, Items};
 use machine::{CpuList, Duration};
 use serde::{Deserialize, Serialize};

@@ -40,7 +40,6 @@ pub struct Cstate {
 pub struct CstateTable(pub Vec<Cstate>);
 
 impl CstateTable {
-    /// The state at `index`.
     pub fn state(&self, index: CstateIndex) -> Option<&Cstate> {
         self.0.get(index.index())
     }

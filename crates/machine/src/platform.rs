@@ -64,7 +64,6 @@ pub struct FrequencyTable {
 }
 
 impl FrequencyTable {
-    /// The nominal frequency.
     pub fn nominal(&self) -> Kilohertz {
         self.gears.last().map_or(Kilohertz(1), |gear| gear.frequency)
     }

@@ -46,11 +46,9 @@ impl FromStr for Kilohertz {
 }
 
 impl Microwatts {
-    /// From watts.
     pub fn from_watts(watts: f64) -> Self {
         Self((watts * 1e6).round() as u64)
     }
-    /// In watts.
     pub fn as_watts(self) -> f64 {
         self.0 as f64 / 1e6
     }
@@ -61,7 +59,6 @@ impl Microwatts {
 }
 
 impl Microjoules {
-    /// In joules.
     pub fn as_joules(self) -> f64 {
         self.0 as f64 / 1e6
     }

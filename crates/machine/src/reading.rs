@@ -71,7 +71,6 @@ pub struct CpuReading {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServiceReading {
-    /// Requests per second.
     pub rate: Option<Rate>,
     pub mean: Option<Duration>,
     /// 95th percentile of the response time.

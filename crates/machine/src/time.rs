@@ -21,12 +21,10 @@ pub struct Duration(u64);
 impl Instant {
     pub const ZERO: Self = Self(0);
 
-    /// `nanos` nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the epoch.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -42,7 +40,6 @@ impl Duration {
     pub const ZERO: Self = Self(0);
     pub const MAX: Self = Self(u64::MAX);
 
-    /// From nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -50,11 +47,9 @@ impl Duration {
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
-    /// From milliseconds.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
-    /// From seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
@@ -62,7 +57,6 @@ impl Duration {
     pub fn from_secs_f64(secs: f64) -> Self {
         Self((secs * 1e9) as u64)
     }
-    /// In nanoseconds.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -74,7 +68,6 @@ impl Duration {
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
-    /// In seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
@@ -212,7 +205,6 @@ impl FromStr for Duration {
     }
 }
 
-/// Events per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Serialize, Deserialize)]
 pub struct Rate(f64);
 
@@ -227,11 +219,9 @@ impl Rate {
     pub fn of(count: u64, span: Duration) -> Self {
         Self(count as f64 * 1e9 / span.as_nanos().max(1) as f64)
     }
-    /// Events per second.
     pub const fn as_per_second(self) -> f64 {
         self.0
     }
-    /// This rate scaled by `factor`.
     pub fn scale(self, factor: f64) -> Self {
         Self::per_second(self.0 * factor)
     }

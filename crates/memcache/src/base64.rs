@@ -11,7 +11,6 @@ pub const fn encoded_len(length: usize) -> usize {
     length.div_ceil(3) * 4
 }
 
-/// Appends `bytes` encoded.
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     for group in bytes.chunks(3) {
         let bits =

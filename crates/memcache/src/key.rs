@@ -10,7 +10,6 @@ pub const KEY_MAX: usize = 250;
 /// The key of a meta command as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaKey<'a> {
-    /// Its bytes on the wire.
     pub wire: &'a [u8],
     /// Whether they are Base64 (flag `b`), which the parser has checked.
     pub encoded: bool,

@@ -34,7 +34,6 @@ pub enum Head<'a> {
     Long,
 }
 
-/// Looks at how `input` begins.
 #[inline]
 pub fn head(input: &[u8]) -> Head<'_> {
     let window = &input[..input.len().min(LINE_MAX + 1)];

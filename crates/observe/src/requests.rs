@@ -49,7 +49,6 @@ pub struct RequestPattern {
 }
 
 impl RequestPattern {
-    /// Requests per second.
     pub fn rate(&self) -> Rate {
         Rate::of(self.requests, self.elapsed)
     }

@@ -34,7 +34,6 @@ pub enum VerifyError {
     /// Another run has limits of its own.
     #[error("{0}")]
     Held(String),
-    /// The service had no requests.
     #[error("in {0} of the blocks no request was answered\nhint: give the service its load meanwhile")]
     NoRequests(u32),
     /// The run was told to stop.
@@ -42,7 +41,6 @@ pub enum VerifyError {
     Stopped,
 }
 
-/// The measurements of both sides.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// Sleep as shallow as it goes.

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 /// The reason why a command failed, as its exit code says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It was tried and failed.
     Failed = 1,
     /// The flags or the configuration are wrong. Clap exits with the same code.
     Usage = 2,

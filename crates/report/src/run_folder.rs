@@ -193,7 +193,6 @@ pub fn started() -> Result<String> {
     Ok(utc(SystemTime::now().duration_since(UNIX_EPOCH).context("the clock")?.as_secs()))
 }
 
-/// Writes `run.toml`.
 pub fn write_info(folder: &Path, info: &RunInfo) -> Result<()> {
     let text = toml::to_string(info).context("run.toml")?;
     write(folder, INFO, |file| file.write_all(text.as_bytes()))
@@ -206,11 +205,8 @@ pub fn write_report(folder: &Path, page: &Page) -> Result<String> {
     Ok(format!("report: {}", folder.join(REPORT).display()))
 }
 
-/// The command.
 pub const INFO: &str = "run.toml";
-/// The page's data.
 pub const PAGE: &str = "page.json";
-/// The page.
 pub const REPORT: &str = "report.html";
 
 #[cfg(test)]

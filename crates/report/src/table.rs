@@ -26,7 +26,6 @@ impl Table {
         Self { rows: vec![Row::Cells(header)], words }
     }
 
-    /// A row.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(Row::Cells(cells));
     }
@@ -41,7 +40,6 @@ impl Table {
         self.rows.len() == 1
     }
 
-    /// The whole table.
     pub fn text(&self) -> String {
         let mut widths: Vec<usize> = Vec::new();
         for row in &self.rows {

@@ -2,8 +2,8 @@
 //!
 //! One line of JSON for each, appended in one write as the cell finishes. A line that a kill tore
 //! in two has no end: it is cut off when the file is opened again, and its cell is done again.
-//! Tables are made from what the file holds and from nothing else, so a sweep that was resumed ends
-//! with the same files as one that was not.
+//! Tables are made from the file alone, so a sweep that was resumed ends with the same files as one
+//! that was not.
 
 use super::results::Entry;
 use crate::exit::{Exit, coded, usage};
@@ -34,7 +34,6 @@ impl Key {
     }
 }
 
-/// A finished cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
     pub key: Key,
@@ -42,7 +41,6 @@ pub struct Cell {
     pub run: Entry,
 }
 
-/// The file.
 #[derive(Debug)]
 pub struct Cells {
     path: PathBuf,
@@ -53,7 +51,7 @@ pub struct Cells {
 pub const CELLS: &str = "cells.jsonl";
 
 impl Cells {
-    /// Opens or makes the file of a folder, for this process alone, and cuts off what a kill tore.
+    /// Opens or makes the file of a folder, for this process alone, and cuts off a torn last line.
     pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(CELLS);
         let failed = || format!("cannot open {}; name another folder with --out", path.display());

@@ -4,7 +4,6 @@
 use std::str::FromStr;
 use toml::Value;
 
-/// Change of a dotted key.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub key: String,

@@ -1,5 +1,5 @@
-//! The figures of a run by name: what `--metrics`, a scenario's `[figure]`, CSV files and tables
-//! call them.
+//! The figures of a run, by the names of `--metrics`, a scenario's `[figure]`, CSV files and
+//! tables.
 //!
 //! One list for all of them, so that a name means the same wherever it stands. A figure that a run
 //! has not got (an idle state that its machine lacks, a deadline that was not set, the times of an
@@ -10,24 +10,17 @@ use sim::outcome::{Estimate, StateShare, Verdict};
 use std::fmt;
 use std::str::FromStr;
 
-/// A figure's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A response time.
     Nanoseconds,
-    /// Power.
     Watts,
-    /// Energy.
     Joules,
     Share,
-    /// Events per second.
     PerSecond,
-    /// A number of things.
     Count,
 }
 
 impl Unit {
-    /// How a file's column ends.
     fn suffix(self) -> &'static str {
         match self {
             Self::Nanoseconds => "_ns",
@@ -35,7 +28,6 @@ impl Unit {
         }
     }
 
-    /// As a person reads it.
     pub fn text(self, value: f64) -> String {
         match self {
             Self::Nanoseconds => scaled(value * 1e-9, "s", 3),
@@ -89,7 +81,6 @@ fn scaled(value: f64, unit: &str, digits: usize) -> String {
     format!("{shown:.*}{prefix}{unit}", digits.saturating_sub(before))
 }
 
-/// A figure's name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Figure {
     /// One that every run has.
@@ -190,7 +181,6 @@ impl Figure {
         figures
     }
 
-    /// Its value in a run.
     pub fn of(&self, run: &Outcome) -> Option<Estimate> {
         if run.verdict == Verdict::Unstable {
             return None;
@@ -228,7 +218,7 @@ impl Figure {
         columns
     }
 
-    /// What stands in them; empty where there is nothing.
+    /// Empty where there is nothing.
     pub fn cells(&self, run: &Outcome) -> Vec<String> {
         let found = self.of(run);
         let or_empty = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());

@@ -1,4 +1,4 @@
-//! What is in the folder of a simulation, beside what every run's folder has.
+//! The folder of a simulation, beside the files that every run's folder has.
 
 pub use crate::run_folder::{
     INFO, Place, REPORT, clear, create, name_of, started, write, write_info, write_report,
@@ -10,8 +10,7 @@ use anyhow::{Context as _, Result};
 use report::run::RunInfo;
 use sim::Document;
 
-/// What `run.toml` says: the command, the scenario in force with every default, the machine that
-/// simulated.
+/// `run.toml`: the command, the scenario in force with every default, the machine that simulated.
 pub fn info(document: &Document, name: String, title: String, started: String) -> Result<RunInfo> {
     let scenario = document.scenario().map_err(usage)?;
     let mut config = toml::Table::new();
@@ -48,11 +47,9 @@ pub const FILE: &str = "file";
 /// Where `run.toml` keeps the scenario, below `config`.
 pub const SCENARIO: &str = "scenario";
 
-/// Every figure.
 pub const OUTCOMES: &str = "outcomes.json";
 /// One row per contestant.
 pub const SUMMARY: &str = "summary.csv";
-/// What became of papers' figures; `roost-papers` writes it, and no `run.toml`.
+/// The verdicts on papers' figures; `roost-papers` writes it, and no `run.toml`.
 pub const PAPERS: &str = "results.json";
-/// Time series.
 pub const POINTS: &str = "points.csv";

@@ -9,7 +9,6 @@ use sim::{Document, Scenario};
 use std::collections::BTreeMap;
 use toml::{Table, Value};
 
-/// One run of a sweep.
 #[derive(Clone, Debug)]
 pub struct Planned {
     pub key: Key,
@@ -19,8 +18,8 @@ pub struct Planned {
 /// More would be a typing error.
 const MOST_CELLS: usize = 100_000;
 
-/// What says who runs and how it is called, but not what a run is: changing it takes nothing from
-/// finished cells.
+/// Keys that name a run and its contestants and do not change its result: a change of them takes
+/// nothing from finished cells.
 const BESIDE_THE_RUN: [&str; 6] = ["title", "assumptions", "policies", "sweep", "figure", "variant"];
 
 /// `document` with the changes of the command line: single values are set, several become an axis.
@@ -115,12 +114,12 @@ fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What tells a run from every run that may come out otherwise.
+/// Tells a run from every run that may come out otherwise.
 pub fn scenario_digest(run: &Checked) -> Result<String> {
     Ok(digest(&format!("{}\n{}", run.task.contestant.policies, substance(&run.scenario)?)))
 }
 
-/// What a run's figures depend on, as text.
+/// The inputs of a run's figures, as text.
 fn substance(scenario: &Scenario) -> Result<String> {
     let mut table = Table::try_from(scenario)?;
     BESIDE_THE_RUN.iter().for_each(|key| drop(table.remove(*key)));

@@ -1,4 +1,4 @@
-//! Studies: a scenario file, what is varied about it, its finished runs, and what is shown of them.
+//! Studies: a scenario file, its changes, its finished runs, and their tables and pages.
 //!
 //! The simulator runs one contestant in one scenario. A study is many of them: a person names a
 //! file and changes on the command line, a grid of cells comes of it, each cell is run once and
@@ -6,7 +6,7 @@
 //! programs.
 //!
 //! ```text
-//!   options.rs    a scenario file and what the command line changes about it
+//!   options.rs    a scenario file and the command line's changes to it
 //!   changes.rs    the changes of `--set`
 //!   grid.rs       the cells, and which of them a changed scenario leaves
 //!   cells.rs      finished cells, kept in a file that survives a kill

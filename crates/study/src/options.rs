@@ -1,4 +1,4 @@
-//! A scenario file and what the command line changes about it.
+//! A scenario file and the command line's changes to it.
 //!
 //! Everything is read and checked before the first request is simulated: after [`task`] only a
 //! trace that turns out broken in its middle can still stop a run.
@@ -168,14 +168,10 @@ pub fn task(contestant: Contestant) -> Result<Checked> {
     Ok(Checked { task: Task { contestant, seed }, platform: setup.platform, scenario })
 }
 
-/// A run that can begin.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The contestants.
     pub task: Task,
-    /// On which machine.
     pub platform: machine::Platform,
-    /// Its scenario with types.
     pub scenario: Scenario,
 }
 

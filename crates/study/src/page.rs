@@ -1,5 +1,5 @@
-//! `report.html` of simulated runs: what came out, first as a sentence, then as figures, then with
-//! what it rests on.
+//! `report.html` of simulated runs: the results, first as a sentence, then as figures, then with
+//! their sources.
 //!
 //! `report` draws numbers with units and knows no simulator; here runs become such numbers. A
 //! contestant keeps its colour and its mark through a page. Intervals are drawn wherever a run has
@@ -36,29 +36,19 @@ use sim::{Goal, Scenario};
 /// The text of a page beside its figures. Any text may stand in it: the page escapes.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Its subject.
     pub title: String,
-    /// The run's name.
     pub name: String,
-    /// The command's arguments.
     pub command: Vec<String>,
-    /// Roost's version.
     pub version: String,
-    /// When it began.
     pub started: String,
     pub seed: u64,
-    /// The simulated machines.
     pub machines: Vec<Platform>,
-    /// The scenario in force.
     pub scenario: String,
-    /// The goal of the service.
     pub goal: Option<Goal>,
     pub assumptions: Vec<String>,
-    /// ESTIMATEs that the scenario names.
     pub estimates: Vec<String>,
     /// The requests are a recorded trace, the same in every replication.
     pub is_trace: bool,
-    /// Further remarks for the reader.
     pub remarks: Vec<String>,
 }
 
@@ -85,7 +75,7 @@ impl Facts {
     }
 }
 
-/// A page without what came out: summary, cards and sections are still to be filled in.
+/// A page without results: summary, cards and sections are still to be filled in.
 pub fn head(facts: &Facts) -> Page {
     let machines = parts::distinct(facts.machines.iter().map(|machine| machine.name.as_str()));
     let on = if machines.is_empty() { String::new() } else { format!("on {}", machines.join(", ")) };
@@ -127,7 +117,7 @@ pub fn head(facts: &Facts) -> Page {
     }
 }
 
-/// What the machines' tables rest on; those that differ in nothing but their size, once.
+/// Sources of the machines' tables; machines that differ in nothing but their size, once.
 fn sources(machines: &[Platform]) -> Vec<(String, Vec<String>)> {
     let mut sources: Vec<(String, Vec<String>)> = Vec::new();
     for machine in machines {
@@ -157,7 +147,7 @@ fn tail(goal: Option<&Goal>) -> Tail {
         format!("goal: {name} of at most {}", goal.latency),
         goal.latency.as_nanos() as f64,
     );
-    // What is no usual figure is a percentile all the same.
+    // A name that is no usual figure is a percentile all the same.
     let figure = figure.parse().unwrap_or_else(|_| Figure::Percentile(name.clone()));
     Tail { figure, name, limit: Some(limit) }
 }

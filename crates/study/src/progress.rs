@@ -48,7 +48,6 @@ impl Progress {
         Self { view }
     }
 
-    /// One more is done.
     pub fn done(&self, what: &str) {
         match &self.view {
             View::Silent => {}

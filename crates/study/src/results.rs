@@ -10,7 +10,6 @@ use sim::statistics::{Precision, Quantity};
 use sim::{Document, Goal, Outcome};
 use std::io::{self, Write};
 
-/// A contestant's run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     /// The machine that it ran on, by name; see [`Results::machines`].
@@ -21,12 +20,10 @@ pub struct Entry {
     /// Its goal, and whether it was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Judged>,
-    /// The figures.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// A goal after the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Judged {
     pub goal: Goal,
@@ -38,12 +35,9 @@ pub struct Judged {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
-    /// Version of this document's format.
     pub format: u32,
-    /// Its subject.
     pub title: String,
     pub assumptions: Vec<String>,
-    /// ESTIMATEs that the scenario names.
     pub estimates: Vec<String>,
     /// The machines, each once, with their sources.
     pub machines: Vec<Platform>,
@@ -51,12 +45,10 @@ pub struct Results {
     /// was sampled.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_trace: bool,
-    /// The contestants, in order.
     #[serde(rename = "contestants")]
     pub entries: Vec<Entry>,
 }
 
-/// The format of `outcomes.json`.
 const FORMAT: u32 = 1;
 
 impl Entry {
@@ -102,7 +94,6 @@ fn judge(goal: Goal, outcome: &Outcome) -> Judged {
 }
 
 impl Results {
-    /// The runs of a document.
     pub fn new(document: &Document, checked: &[Checked], outcomes: Vec<Outcome>) -> Self {
         let mut machines: Vec<Platform> = Vec::new();
         for run in checked {
@@ -127,7 +118,6 @@ impl Results {
         }
     }
 
-    /// `summary.csv`: one row per contestant.
     pub fn write_summary(&self, to: impl Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(to);
         let figures = Figure::of_all(self.entries.iter().map(|entry| &entry.outcome));
@@ -187,11 +177,9 @@ impl Results {
     }
 }
 
-/// The columns before the figures.
 pub const RUN_COLUMNS: [&str; 9] =
     ["policies", "machine", "seed", "verdict", "replications", "requests", "length_s", "goal", "goal_met"];
 
-/// The cells of [`RUN_COLUMNS`].
 pub fn run_cells(entry: &Entry) -> [String; 9] {
     let outcome = &entry.outcome;
     let goal = entry.goal.as_ref();
@@ -213,12 +201,10 @@ pub fn columns(figures: &[Figure]) -> impl Iterator<Item = String> {
     figures.iter().flat_map(Figure::columns)
 }
 
-/// The values of an outcome.
 pub fn cells(figures: &[Figure], outcome: &Outcome) -> impl Iterator<Item = String> {
     figures.iter().flat_map(|figure| figure.cells(outcome))
 }
 
-/// As JSON has it.
 pub fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Complete => "complete",

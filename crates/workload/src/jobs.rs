@@ -28,7 +28,6 @@ pub struct Job {
     pub connection: u32,
 }
 
-/// The facts about a class.
 #[derive(Clone, Debug)]
 pub struct JobClass {
     pub name: String,

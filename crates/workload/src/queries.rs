@@ -177,7 +177,6 @@ impl Queries {
         Self { seed, keywords: Alias::new(&keywords.weights()), words, ranks }
     }
 
-    /// Query number `index`.
     pub fn query(&self, index: u64) -> Query {
         let mut query = Query::EMPTY;
         if self.words.0.is_empty() {

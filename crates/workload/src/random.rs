@@ -19,7 +19,6 @@ impl Random {
         Self { state: mix(seed).wrapping_add(mix(stream ^ STREAM_SALT)) }
     }
 
-    /// 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GAMMA);

@@ -9,7 +9,6 @@ use serde::de::{Error, Visitor};
 use serde::{Deserializer, Serializer};
 use std::fmt;
 
-/// Writes requests per second.
 pub fn serialize<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(rate.as_per_second())
 }

@@ -37,7 +37,6 @@ impl Default for Workload {
     }
 }
 
-/// The operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -93,7 +92,6 @@ impl Requests {
         &self.workload
     }
 
-    /// Request number `index`.
     pub fn request(&self, index: u64) -> Request {
         let mut random = request_stream(self.workload.seed, index);
         let op = if random.unit() < self.workload.gets.as_f64() { Op::Get } else { Op::Set };

@@ -8,7 +8,6 @@ use crate::{Segment, SpecError};
 use machine::{Duration, Rate};
 use std::path::Path;
 
-/// Reads the file at `path`.
 pub(crate) fn read(path: &Path) -> Result<Vec<Segment>, SpecError> {
     let text = std::fs::read_to_string(path)
         .map_err(|cause| SpecError::TraceUnreadable { path: path.to_owned(), cause })?;

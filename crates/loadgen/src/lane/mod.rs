@@ -256,7 +256,6 @@ impl Measured {
 /// The timer's mark in the epoll set; connections are numbered from 0.
 const TIMER: u64 = u64::MAX;
 const EVENTS_PER_WAIT: usize = 256;
-/// Bytes taken by one read.
 const READ_BYTES: usize = 64 << 10;
 /// A thread that goes on so much later than it meant to was kept from its CPU: no round of the loop
 /// takes as long.

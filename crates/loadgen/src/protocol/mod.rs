@@ -52,13 +52,11 @@ pub trait Protocol: Clone + Send + Sync {
     /// needed.
     const POOLED: bool;
 
-    /// Request number `index`.
     fn request(&self, index: u64) -> Self::Request;
 
     /// Which of `count` connections request number `index` is meant for.
     fn connection(&self, index: u64, count: u32) -> u32;
 
-    /// Appends the request's bytes.
     fn compose(&mut self, request: &Self::Request, out: &mut Vec<u8>);
 
     /// Takes as much as it can of the answer to `request` from the beginning of `input`, which is

@@ -1,5 +1,3 @@
-//! Sending at real-time priority.
-
 use crate::misbehaving::{gets_only, lines, server};
 use crate::{open, short};
 use loadgen::{Error, Interval, Plan, run};

@@ -18,7 +18,6 @@ use crate::token::Tokens;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaGet<'a> {
     pub key: MetaKey<'a>,
-    /// Operation and returned flags.
     pub flags: Flags<'a>,
 }
 
@@ -26,7 +25,6 @@ pub struct MetaGet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaSet<'a> {
     pub key: MetaKey<'a>,
-    /// Operation and returned flags.
     pub flags: Flags<'a>,
     pub verb: Verb,
     /// The value's length, its line ending not counted.
@@ -37,7 +35,6 @@ pub struct MetaSet<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaDelete<'a> {
     pub key: MetaKey<'a>,
-    /// Operation and returned flags.
     pub flags: Flags<'a>,
 }
 
@@ -45,7 +42,6 @@ pub struct MetaDelete<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaArithmetic<'a> {
     pub key: MetaKey<'a>,
-    /// Operation and returned flags.
     pub flags: Flags<'a>,
     pub direction: Direction,
 }

@@ -27,7 +27,6 @@ pub struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// The list that `text` holds.
     pub const fn new(text: &'a [u8]) -> Self {
         Self { text }
     }

@@ -32,7 +32,6 @@ pub struct Facts {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cpus {
-    /// Those that are online.
     pub online: CpuList,
     pub topology: Topology,
     /// Why none can be taken offline; `None` if they can.
@@ -50,7 +49,6 @@ pub struct Idle {
     pub driver: IdleDriver,
     /// CPUs with equal tables; those without cpuidle are in none.
     pub groups: Vec<IdleGroup>,
-    /// CPUs without a table.
     pub without: CpuList,
     /// Parameters of drivers, `module.parameter` and value.
     pub parameters: Vec<(String, String)>,
@@ -374,7 +372,6 @@ impl Facts {
         self.idle.groups.iter().any(|group| group.states.iter().any(polls))
     }
 
-    /// The deepest advertised exit latency.
     pub fn deepest(&self) -> Option<Duration> {
         let states = self.idle.groups.iter().flat_map(|group| &group.states);
         states.map(|state| state.state.exit_latency).max()

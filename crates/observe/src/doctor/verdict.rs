@@ -245,7 +245,6 @@ fn offline_cpus(facts: &Facts) -> Verdict {
     case.end()
 }
 
-/// A refusal without its hint.
 fn first_line(why: &str) -> &str {
     why.lines().next().unwrap_or_default()
 }

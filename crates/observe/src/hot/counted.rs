@@ -37,7 +37,6 @@ pub struct Counted {
 pub struct Times(Histogram<u64>);
 
 impl Counted {
-    /// Calls a second.
     pub fn per_second(&self) -> f64 {
         if self.elapsed.is_zero() { 0.0 } else { self.calls as f64 / self.elapsed.as_secs_f64() }
     }

@@ -10,7 +10,6 @@ use machine::{CpuId, Duration, FrequencyLimit, Kilohertz};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// The measurements at one clock.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClockMeasured {
     pub frequency: Kilohertz,

@@ -229,7 +229,6 @@ fn known_cpu(number: u64) -> Option<CpuId> {
     u16::try_from(number).ok().filter(|&cpu| cpu < CPUS_MAX).map(CpuId)
 }
 
-/// The number that follows `key`.
 fn field(fields: &[u8], key: &[u8]) -> Option<u64> {
     let text = words(fields).find_map(|word| word.strip_prefix(key))?;
     if text == b"-1" { Some(LEFT_64) } else { number(text) }

@@ -35,7 +35,6 @@ use serde::Serialize;
 use std::io;
 use std::sync::mpsc::{Receiver, channel};
 
-/// A service's own telemetry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Scraped {
     /// The source, as the user named it.
@@ -95,7 +94,6 @@ impl Scraper {
         Ok(Ok(Self { source, answers, tally }))
     }
 
-    /// Takes in the answers since.
     pub fn catch_up(&mut self) {
         for (at, answer) in self.answers.try_iter() {
             self.tally.take(at, answer);

@@ -176,7 +176,6 @@ fn resolved(address: &str) -> Result<Vec<SocketAddr>, Failure> {
     }
 }
 
-/// A memcached's answer to `stats`.
 pub fn of_memcached(answer: &str) -> Result<Reading, Failure> {
     let stat = |name: &str| {
         let mut lines = answer.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
@@ -365,7 +364,6 @@ pub(super) mod tests {
     use std::process::{Child, Command, Stdio};
     use std::time::Instant;
 
-    /// As `roost observe` asks.
     pub fn source(named: &str, rate: Option<&str>, p99: Option<&str>) -> Result<Source, Failure> {
         Source::named(named, names(rate, p99), 0.99)
     }

@@ -23,7 +23,6 @@ pub struct Reading {
     /// Time since its start, where it tells.
     pub uptime: Option<Duration>,
     pub connections: Option<u64>,
-    /// The service's own tail.
     pub tail: Option<Tail>,
 }
 
@@ -58,7 +57,6 @@ pub enum Tail {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Requests per second.
     pub rate: Rate,
     /// The 99th percentile, where it tells one.
     pub p99: Option<Duration>,

@@ -130,7 +130,6 @@ impl Wakers {
     }
 }
 
-/// The source of the periods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SleepSource {
     /// A program in the kernel counts at each `cpu_idle` event.

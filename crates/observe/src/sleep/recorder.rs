@@ -112,7 +112,6 @@ impl Recorder {
         };
     }
 
-    /// An interrupt begins on `cpu`.
     pub fn interrupt(&mut self, now: Instant, cpu: CpuId, waker: Waker) {
         self.interrupts = true;
         let Some(followed) = self.cpus.get_mut(&cpu) else { return };

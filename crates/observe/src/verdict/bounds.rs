@@ -34,7 +34,6 @@ use std::fmt;
 /// How much tail a choice of idle states can move at most.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TailBound {
-    /// The shallowest state that halts.
     pub shallowest: String,
     /// The deepest state that was used.
     pub deepest_used: String,

@@ -51,7 +51,6 @@ pub enum Form {
     Stacked,
 }
 
-/// The looks of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tone {

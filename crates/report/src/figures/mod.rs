@@ -1,7 +1,7 @@
 //! A page as data: texts, tables and figures, each figure given its content in plain numbers with a
 //! [`Unit`]. `page.json` of a run's folder is a [`Page`]; [`crate::html`] is its one template.
 //!
-//! The problem: "which policy costs what" is a question about dozens of numbers with intervals. An
+//! The problem: the price of each policy is a question about dozens of numbers with intervals. An
 //! answer is believed when it can be seen at a glance, read off exactly, and read by people who
 //! cannot see colours or drawings at all. The approach: few kinds of figures; the same ink and the
 //! same form of mark for the same contestant in all figures of a page; the numbers themselves

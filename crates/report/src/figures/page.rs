@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 pub struct Page {
     pub name: String,
     pub title: String,
-    /// The results, in a paragraph.
     pub summary: String,
     /// Short facts below the title: version, date, seed.
     pub facts: Vec<String>,
@@ -55,7 +54,6 @@ pub struct Section {
     pub parts: Vec<Part>,
 }
 
-/// A piece of a section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {

@@ -1,5 +1,3 @@
-//! Rows and columns of text.
-
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

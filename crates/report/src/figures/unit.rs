@@ -13,7 +13,6 @@ pub enum Unit {
     Seconds,
     Watts,
     Joules,
-    /// Events per second.
     PerSecond,
     /// A share of one, shown in percent.
     Share,

@@ -15,7 +15,6 @@ use ring::digest::{SHA256, digest};
 use std::fmt::Write as _;
 
 impl Page {
-    /// The self-contained page.
     pub fn html(&self) -> String {
         let plot =
             format!("/*\n{}*/\n{}", include_str!("uplot/LICENSE"), include_str!("uplot/uPlot.iife.min.js"));

@@ -11,7 +11,6 @@ pub struct Run {
     pub frames: Vec<Frame>,
     /// The results; `None` for a run that was cut short.
     pub summary: Option<Summary>,
-    /// The folder's oddities, in sentences.
     pub remarks: Vec<String>,
 }
 
@@ -40,7 +39,6 @@ pub enum ReadError {
 }
 
 impl Run {
-    /// Reads the folder at `path`.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let info_path = path.join(INFO);
         let text = match fs::read_to_string(&info_path) {

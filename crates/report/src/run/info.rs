@@ -35,7 +35,6 @@ pub struct Machine {
     pub cpu_model: Option<String>,
     /// CPUs online.
     pub cpus: Option<u32>,
-    /// Memory in bytes.
     pub memory_bytes: Option<u64>,
     pub kernel: Option<String>,
     /// The hypervisor, if the machine is a virtual one and says so.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs/<name>/
-//!   run.toml        what was run, with which configuration, where         RunInfo, written first
+//!   run.toml        command, configuration in force, machine              RunInfo, written first
 //!   frames.jsonl    one line per moment (about 200 ms) while it ran       Frame, appended
 //!   summary.json    one entry per phase, the verdicts                     Summary, written last
 //!   <phase>-<n>.hdr full latency histogram of round n, by the driver      not read here

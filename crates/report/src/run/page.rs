@@ -178,7 +178,6 @@ fn word(source: &EnergySource) -> &'static str {
     }
 }
 
-/// One phase with its frames.
 struct Track<'a> {
     name: &'a str,
     frames: Vec<&'a Frame>,

@@ -4,13 +4,11 @@ use super::StateShare;
 use machine::{Duration, EnergyReading, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 
-/// The results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
     /// One entry per phase, in order; the first is the baseline of the others.
     pub phases: Vec<Phase>,
-    /// The bars and the findings.
     #[serde(default)]
     pub verdicts: Vec<Verdict>,
     /// Figures of the other phases as shares of the first one's, with intervals. Where there are
@@ -87,7 +85,6 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CurvePoint {
-    /// Share of the requests.
     pub share: Ratio,
     /// How long they took at most.
     #[serde(rename = "latency_ns")]
@@ -103,7 +100,6 @@ impl CurvePoint {
     ];
 }
 
-/// One bar and the finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {

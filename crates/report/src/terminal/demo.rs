@@ -14,7 +14,6 @@ use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table};
 pub struct DemoView<'a> {
     /// The run, in a few words.
     pub title: &'a str,
-    /// All phases, in order.
     pub plan: &'a [Planned],
     /// The moments so far, of all phases.
     pub frames: &'a [Frame],

@@ -14,7 +14,6 @@ pub struct Screen {
     terminal: DefaultTerminal,
 }
 
-/// The user's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Leave: `q`, Escape or Ctrl-C.

@@ -52,9 +52,7 @@ pub struct LengthBar {
 /// The service in the last tick: each time as median and 99th percentile.
 #[derive(Clone, Debug)]
 pub struct RequestNow {
-    /// The source of the figures.
     pub way: String,
-    /// Requests per second.
     pub rate: Rate,
     pub response: Option<(Duration, Duration)>,
     pub waiting: Option<(Duration, Duration)>,

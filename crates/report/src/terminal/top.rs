@@ -19,7 +19,6 @@ pub struct TopView {
     pub items: u64,
     /// Bytes charged to the memory limit.
     pub memory_used: u64,
-    /// The memory limit in bytes.
     pub memory_limit: u64,
     /// Requests per second at each refresh, oldest first.
     pub history: Vec<Rate>,

@@ -108,8 +108,8 @@ fn the_page_writes_numbers_as_the_tables_do() {
     assert_eq!(cells, told);
 }
 
-/// What `probe`, the body of an asynchronous function, finds in the page; its policy is taken out,
-/// which would stop that as well.
+/// The findings of `probe`, the body of an asynchronous function, in the page; the page's policy is
+/// taken out, because it would stop the probe as well.
 fn probed(page: &Page, probe: &str) -> Option<serde_json::Value> {
     let html = page.html();
     let (head, rest) = html.split_once("<meta http-equiv").unwrap();

@@ -1,7 +1,7 @@
 //! The values of a scenario's key as a figure's axis.
 //!
-//! A scenario has them as text, and only all of them together say what they are: `never` among
-//! times makes categories of them all.
+//! A scenario has them as text, and only all of them together have a kind: `never` among times
+//! makes categories of them all.
 
 use machine::Duration;
 use report::figures::{Quantity, Unit};
@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 
 /// A sweep's axis as a figure's.
 pub struct Axis<'a> {
-    /// Its name, unit and scale.
     pub quantity: Quantity,
-    /// Where each value is.
     pub places: BTreeMap<&'a str, f64>,
 }
 

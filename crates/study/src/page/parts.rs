@@ -1,5 +1,3 @@
-//! Single figures from runs.
-
 use super::super::figures;
 use report::figures::{
     Areas, Bar, BarPart, Bars, Bucket, Form, Layer, Limit, Lines, Panel, Part, Point, Quantity, Series,
@@ -8,12 +6,12 @@ use report::figures::{
 use sim::Outcome;
 use sim::outcome::{Estimate, Lengths, Point as Stretch, Verdict};
 
-/// What a contestant came to at one place of an axis.
+/// A contestant's result at one place of an axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured<'a> {
     pub contestant: &'a str,
     pub x: f64,
-    /// What; `None` is a gap.
+    /// `None` is a gap.
     pub y: Option<Estimate>,
 }
 
@@ -160,7 +158,7 @@ pub fn residency_over_time(title: &str, see: &str, outcomes: &[Outcome]) -> Part
     .part()
 }
 
-/// Where time goes by the length of periods: `of` is what a period is.
+/// Where time goes by the length of periods, each a period of `of`.
 pub fn lengths(title: &str, see: &str, of: &str, runs: &[(String, &Lengths)]) -> Part {
     let buckets = |lengths: &Lengths| {
         let ends = lengths.from_ns.iter().zip(&lengths.time_share);

@@ -60,7 +60,6 @@ fn leaders<'a>(
     std::iter::once(best).chain(others.filter(meets)).collect()
 }
 
-/// As people list them.
 fn listed(outcomes: &[&Outcome]) -> String {
     let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.contestant.as_str()).collect();
     match &names[..] {
@@ -265,7 +264,6 @@ fn table(outcomes: &[Outcome]) -> Table {
     Table { title: String::new(), head: head.collect(), rows: rows.collect() }
 }
 
-/// Where CPU time goes.
 fn time(outcomes: &[Outcome]) -> Section {
     let none = sim::outcome::Lengths { from_ns: Vec::new(), per_s: Vec::new(), time_share: Vec::new() };
     let runs: Vec<(String, &Outcome)> = outcomes.iter().map(|run| (run.contestant.clone(), run)).collect();

@@ -10,12 +10,10 @@ use report::figures::{
 };
 use sim::Outcome;
 
-/// A finished cell.
 #[derive(Clone, Debug)]
 pub struct Swept<'a> {
     /// Keys and values of the axes, the same keys in every cell.
     pub axes: Vec<(&'a str, &'a str)>,
-    /// The results.
     pub outcome: &'a Outcome,
 }
 
@@ -43,7 +41,6 @@ pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>], measures: &[Named]) -> Pag
     page
 }
 
-/// The cells, sorted out.
 struct Grid<'a> {
     cells: &'a [Swept<'a>],
     contestants: Vec<&'a str>,
@@ -237,7 +234,7 @@ fn quantity(measure: &Named) -> (String, Quantity) {
     };
     let unit = unit(measure.unit());
     let quantity = Quantity::new(&name, unit);
-    // Response times grow beyond all bounds towards the limit of what a server can do.
+    // Response times grow beyond all bounds towards the limit of a server.
     (name, if unit == Unit::Nanoseconds { quantity.log() } else { quantity })
 }
 

@@ -1,4 +1,4 @@
-//! Pages of runs made by hand: what a page must say, and what it must never say.
+//! Pages of runs made by hand: texts that a page must have, and texts that it must never have.
 
 use super::super::figures::Figure;
 use super::{Facts, Swept};

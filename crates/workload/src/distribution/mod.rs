@@ -60,9 +60,7 @@ pub enum Distribution {
         shape: f64,
     },
     Uniform {
-        /// The least.
         from: Duration,
-        /// The most.
         to: Duration,
     },
     Bimodal {
@@ -94,13 +92,9 @@ pub enum Distribution {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
-    /// Seconds.
     Seconds,
-    /// Thousandths of a second.
     Milliseconds,
-    /// Millionths of a second.
     Microseconds,
-    /// Billionths of a second.
     Nanoseconds,
 }
 

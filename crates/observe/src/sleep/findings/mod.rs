@@ -42,7 +42,6 @@ pub struct MeasuredWake {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Findings {
-    /// The source of the periods.
     pub source: String,
     #[serde(rename = "elapsed_ns")]
     pub elapsed: Duration,
@@ -108,7 +107,6 @@ pub struct StateSlept {
     /// The shortest sleep that is worth it, where known.
     #[serde(rename = "target_residency_ns", skip_serializing_if = "Option::is_none")]
     pub target_residency: Option<Duration>,
-    /// Its wake-up latency, where known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake: Option<WakeLatency>,
     /// True if it is disabled on all of the CPUs.
