@@ -27,12 +27,10 @@ impl Random {
 fn requests() -> Vec<u8> {
     let mut out = Vec::new();
     compose::get(&mut out, b"key");
-    compose::get_many(&mut out, [&b"a"[..], b"bb", b"ccc"]);
     compose::set(&mut out, b"key", 5, 60, b"value\r\nwith lines");
-    compose::meta_get(&mut out, b"a2V5", b"b v t k Oq T30 N60 R10 C5 E6");
-    compose::meta_set(&mut out, b"key", b"T0 F9 MA I C1 E2 q", b"value");
     out.extend_from_slice(
-        b"cas key 1 2 3 4 noreply\r\nabc\r\nincr key 18446744073709551615\r\ngats -1 a b\r\ntouch key 5\r\n\
+        b"get a bb ccc\r\nmg a2V5 b v t k Oq T30 N60 R10 C5 E6\r\nms key 5 T0 F9 MA I C1 E2 q\r\nvalue\r\n\
+          cas key 1 2 3 4 noreply\r\nabc\r\nincr key 18446744073709551615\r\ngats -1 a b\r\ntouch key 5\r\n\
           md key I x T30 C5\r\nma key MD D5 J7 N9 v\r\nme key b\r\nmn\r\nflush_all 5 noreply\r\nverbosity 1\r\n\
           stats items\r\ndelete key noreply\r\nversion\r\nquit\r\n",
     );

@@ -9,14 +9,6 @@ pub fn get(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(LINE_ENDING);
 }
 
-pub fn get_many<'k>(out: &mut Vec<u8>, keys: impl IntoIterator<Item = &'k [u8]>) {
-    out.extend_from_slice(b"get");
-    for key in keys {
-        line(out, b" ", key);
-    }
-    out.extend_from_slice(LINE_ENDING);
-}
-
 /// `set <key> <flags> <exptime> <length>` and the value.
 #[inline]
 pub fn set(out: &mut Vec<u8>, key: &[u8], flags: u32, exptime: u32, value: &[u8]) {
@@ -25,40 +17,15 @@ pub fn set(out: &mut Vec<u8>, key: &[u8], flags: u32, exptime: u32, value: &[u8]
         out.push(b' ');
         number(out, field);
     }
-    ending(out, value);
-}
-
-/// `mg <key> <flags>`; `flags` is the flags' text, such as `b"v t"`.
-pub fn meta_get(out: &mut Vec<u8>, key: &[u8], flags: &[u8]) {
-    line(out, b"mg ", key);
-    if !flags.is_empty() {
-        line(out, b" ", flags);
-    }
     out.extend_from_slice(LINE_ENDING);
-}
-
-/// `ms <key> <length> <flags>` and the value.
-pub fn meta_set(out: &mut Vec<u8>, key: &[u8], flags: &[u8], value: &[u8]) {
-    line(out, b"ms ", key);
-    out.push(b' ');
-    number(out, value.len() as u64);
-    if !flags.is_empty() {
-        line(out, b" ", flags);
-    }
-    ending(out, value);
+    out.extend_from_slice(value);
+    out.extend_from_slice(LINE_ENDING);
 }
 
 #[inline]
 fn line(out: &mut Vec<u8>, command: &[u8], rest: &[u8]) {
     out.extend_from_slice(command);
     out.extend_from_slice(rest);
-}
-
-#[inline]
-fn ending(out: &mut Vec<u8>, value: &[u8]) {
-    out.extend_from_slice(LINE_ENDING);
-    out.extend_from_slice(value);
-    out.extend_from_slice(LINE_ENDING);
 }
 
 #[cfg(test)]
@@ -82,17 +49,6 @@ mod tests {
 
         out.clear();
         get(&mut out, b"key");
-        get_many(&mut out, [&b"a"[..], b"b"]);
-        assert_eq!(out, b"get key\r\nget a b\r\n");
-
-        out.clear();
-        meta_set(&mut out, b"key", b"T60 q", b"v");
-        let (Request::MetaSet(set), _) = request(&out) else { panic!() };
-        assert_eq!((set.length, set.flags.exptime, set.flags.has(b'q')), (1, 60, true));
-
-        out.clear();
-        meta_get(&mut out, b"key", b"v");
-        meta_get(&mut out, b"key", b"");
-        assert_eq!(out, b"mg key v\r\nmg key\r\n");
+        assert_eq!(out, b"get key\r\n");
     }
 }
