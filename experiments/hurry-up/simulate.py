@@ -108,7 +108,7 @@ horizon = "whole"
 replications = 1
 
 {chr(10).join(contestants)}""")
-    command = [ROOST, "sim", "run", scenario, "--json", "--no-report", "--out", folder / name]
+    command = [ROOST, "sim", "run", scenario, "--json", "--out", folder / name]
     asked = subprocess.run(command, capture_output=True, text=True)
     if asked.returncode != 0:
         raise SystemExit(f"roost sim run {scenario}:\n{asked.stderr}")

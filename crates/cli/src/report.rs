@@ -46,8 +46,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.folder.join(FRAMES).is_file() {
         return Err(usage(format!(
             "{0} has no {1} and no {FRAMES}: there is no page to make\n\nhint: run the command \
-             again, without --no-report if it was there; a sweep that was ended early is finished \
-             by `roost sim sweep --resume {0}`",
+             again; a sweep that was ended early is finished by \
+             `roost sim sweep --resume {0}`",
             args.folder.display(),
             run_folder::PAGE
         )));

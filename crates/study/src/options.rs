@@ -9,7 +9,6 @@ use crate::exit::usage;
 use anyhow::Result;
 use sim::runner::Task;
 use sim::scenario::{Contestant, Estimates};
-use sim::statistics::Precision;
 use sim::{Document, Scenario, policies};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -22,27 +21,16 @@ pub struct Options {
     /// Contestants instead of the scenario's, such as "peafowl + teo"; may be given again
     #[arg(long = "policy", value_name = "POLICIES")]
     pub policies: Vec<String>,
-    /// Everything random follows from it: the same seed gives the same figures
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
-    pub seed: Option<u64>,
-    /// Change a key of the scenario, such as workload.rate=50k; may be given again
+    /// Set a key of the scenario, such as workload.rate=50k, run.requests=1M, run.seed=7,
+    /// run.precision=1%@p99; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub changes: Vec<String>,
-    /// Simulate at most so many requests, such as 50k or 10M
-    #[arg(long, value_name = "N", value_parser = parse_count)]
-    pub requests: Option<u64>,
-    /// Go on until a figure is known so well, such as 1%@p99 or 0.5%@mean
-    #[arg(long, value_name = "PERCENT@FIGURE")]
-    pub precision: Option<Precision>,
     /// Runs at the same time; results do not depend on it [default: one per CPU]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
     /// Print one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Leave out report.html
-    #[arg(long)]
-    pub no_report: bool,
 }
 
 /// With a precision to reach and no limit of one's own, a run gives up after so many requests: a
@@ -60,23 +48,9 @@ impl Options {
         Ok(document)
     }
 
-    /// The changes that the flags stand for.
+    /// Every `--set`, parsed.
     pub fn changes(&self) -> Result<Vec<Change>> {
-        let mut changes = Vec::new();
-        for text in &self.changes {
-            changes.push(text.parse().map_err(usage)?);
-        }
-        let single = |key: &str, value: Value| Change { key: key.to_owned(), values: vec![value] };
-        if let Some(requests) = self.requests {
-            changes.push(single("run.requests", Value::Integer(requests.cast_signed())));
-        }
-        if let Some(seed) = self.seed {
-            changes.push(single("run.seed", Value::Integer(seed.cast_signed())));
-        }
-        if let Some(precision) = self.precision {
-            changes.push(single("run.precision", Value::String(precision.to_string())));
-        }
-        Ok(changes)
+        self.changes.iter().map(|text| text.parse().map_err(usage)).collect()
     }
 
     /// `document` with `--policy`'s contestants instead of its own, and room to reach its precision
@@ -122,7 +96,7 @@ pub fn set(document: &Document, key: &str, value: &Value) -> Result<Document> {
 }
 
 /// A message about a key that is not known, with the known key that is most like it.
-fn with_nearest(message: &str) -> String {
+pub fn with_nearest(message: &str) -> String {
     let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match &quoted[..] {
         [unknown, known @ ..] if message.contains("unknown field") => {
@@ -207,21 +181,6 @@ fn estimates_for(scenario: &Path) -> Result<Estimates> {
     found.map_or_else(|| Ok(Estimates::default()), |path| Estimates::read(&path).map_err(usage))
 }
 
-/// A whole number as people write it.
-fn parse_count(text: &str) -> Result<u64, String> {
-    let wrong =
-        || format!("`{text}` is no number of requests: write a whole number from 1 on, such as 200k or 10M");
-    let count = workload::parse_rate(&text.replace('_', "")).map_err(|_| wrong())?.as_per_second();
-    if count.fract() == 0.0 && (1.0..=MOST_REQUESTS).contains(&count) {
-        Ok(count as u64)
-    } else {
-        Err(wrong())
-    }
-}
-
-/// More would take years.
-const MOST_REQUESTS: f64 = 1e15;
-
 /// The message where no scenario was named.
 const NO_SCENARIO: &str = "\
 no scenario was named
@@ -293,15 +252,6 @@ mod tests {
         assert!(with_nearest(message).ends_with("did you mean `dispatch`?"));
         for other in ["unknown field `zzz`, expected `pick`", "invalid type: string `a`", ""] {
             assert_eq!(with_nearest(other), other);
-        }
-    }
-
-    #[test]
-    fn counts_are_whole() {
-        assert_eq!(parse_count("200k"), Ok(200_000));
-        assert_eq!(parse_count("1_000_000"), Ok(1_000_000));
-        for text in ["0", "1.5", "-1", "nan", "inf", "many", ""] {
-            assert!(parse_count(text).is_err(), "{text}");
         }
     }
 }

@@ -24,7 +24,7 @@ use sim::fleet::Fleet;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use toml::{Table, Value};
+use toml::Value;
 
 /// Simulate many servers behind a root that asks several for each request and waits for the slowest
 ///
@@ -33,15 +33,9 @@ use toml::{Table, Value};
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../../help/sim-fleet.txt"))]
 pub struct Args {
-    /// The scenario file; one without a fleet table needs --servers
+    /// The scenario file; one without a fleet table needs --set 'fleet={servers=100,fanout=100}'
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
-    /// How many servers
-    #[arg(long, value_name = "N")]
-    servers: Option<u32>,
-    /// How many of them each request asks [default: the scenario's; all of them if it has no fleet]
-    #[arg(long, value_name = "N")]
-    fanout: Option<u32>,
     #[command(flatten)]
     options: Options,
     /// Folder for the run [default: runs/sim-NAME-DATE-TIME]
@@ -103,32 +97,19 @@ fn document(args: &Args) -> Result<Document> {
         };
         document = options::set(&document, &change.key, value)?;
     }
-    let mut document = args.options.complete(with_fleet(document, args.servers, args.fanout)?)?;
+    if !document.table().contains_key("fleet") {
+        return Err(usage(format!(
+            "{}: fleet: the scenario has no fleet\n\nhint: --set 'fleet={{servers=100,fanout=100}}', or a \
+             table [fleet] with servers and fanout; one server is `roost sim run`",
+            document.path().display()
+        )));
+    }
+    let mut document = args.options.complete(document)?;
     if !args.options.policies.is_empty() {
         // --policy names whole fleets.
         document = document.with("fleet.policies", &Value::Array(Vec::new())).map_err(usage)?;
     }
     Ok(document)
-}
-
-/// `document` with so many servers, each request asking so many.
-fn with_fleet(document: Document, servers: Option<u32>, fanout: Option<u32>) -> Result<Document> {
-    let known = document.table().get("fleet").and_then(Value::as_table);
-    let mut fleet = known.cloned().unwrap_or_else(Table::new);
-    let all = if known.is_none() { servers } else { None };
-    for (key, number) in [("servers", servers), ("fanout", fanout.or(all))] {
-        if let Some(number) = number {
-            fleet.insert(key.to_owned(), Value::Integer(i64::from(number)));
-        }
-    }
-    if fleet.is_empty() {
-        return Err(usage(format!(
-            "{}: fleet: the scenario has no fleet\n\nhint: --servers 100, or a table [fleet] with \
-             servers and fanout; one server is `roost sim run`",
-            document.path().display()
-        )));
-    }
-    document.with("fleet", &Value::Table(fleet)).map_err(usage)
 }
 
 /// Response times by number of leaves waited for.
@@ -160,25 +141,9 @@ mod tests {
         Document::parse(Path::new("plain.toml"), PLAIN, &Default::default()).unwrap()
     }
 
-    fn size(document: &Document) -> (u32, u32) {
-        let fleet = document.scenario().unwrap().fleet.unwrap();
-        (fleet.servers, fleet.fanout)
-    }
-
-    #[test]
-    fn flags_make_a_fleet_or_change_one() {
-        let all = with_fleet(plain(), Some(50), None).unwrap();
-        assert_eq!(size(&all), (50, 50));
-        assert_eq!(size(&with_fleet(plain(), Some(50), Some(3)).unwrap()), (50, 3));
-        assert_eq!(size(&with_fleet(all.clone(), None, Some(5)).unwrap()), (50, 5));
-        // What the scenario says of the fan-out stays, whatever the number of servers.
-        assert_eq!(size(&with_fleet(all, Some(100), None).unwrap()), (100, 50));
-        let error = with_fleet(plain(), None, None).unwrap_err().to_string();
-        assert!(error.starts_with("plain.toml: fleet: ") && error.contains("hint: --servers"), "{error}");
-    }
-
     fn results() -> FleetResults {
-        let document = with_fleet(plain(), Some(12), None).unwrap();
+        let fleet: toml::Table = "servers = 12\nfanout = 12".parse().unwrap();
+        let document = plain().with("fleet", &Value::Table(fleet)).unwrap();
         let contestants = options::contestants(&document).unwrap();
         let run = |contestant| Fleet::new(contestant, 1).unwrap().run(2, || ()).unwrap();
         let outcomes = contestants.iter().map(run).collect();

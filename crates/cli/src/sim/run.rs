@@ -44,13 +44,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
     let info = folder::info(&document, folder::name_of(&place), results.title.clone(), started)?;
     folder::write_info(&place, &info)?;
-    let report = if args.options.no_report {
-        format!("folder: {}", place.display())
-    } else {
-        let facts = Facts::new(&info, &results, &document.scenario().map_err(usage)?);
-        let outcomes: Vec<Outcome> = results.entries.iter().map(|entry| entry.outcome.clone()).collect();
-        folder::write_report(&place, &page::run_page(&facts, &outcomes))?
-    };
+    let facts = Facts::new(&info, &results, &document.scenario().map_err(usage)?);
+    let outcomes: Vec<Outcome> = results.entries.iter().map(|entry| entry.outcome.clone()).collect();
+    let report = folder::write_report(&place, &page::run_page(&facts, &outcomes))?;
     if args.options.json {
         print(&format!("{json}\n"))?;
     } else {

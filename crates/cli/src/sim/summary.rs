@@ -158,7 +158,7 @@ fn verdicts(entries: &[Entry], columns: usize) -> String {
         &ended(Verdict::Unstable),
         ": more arrives than can be served, so no figure would mean anything",
     );
-    let rest = ": response times still changed in the middle of the run: too few requests for intervals (--requests)";
+    let rest = ": response times still changed in the middle of the run: too few requests for intervals (run.requests)";
     say("unsettled: ", &ended(Verdict::Unsettled), rest);
     let mut asked: Vec<String> =
         entries.iter().filter_map(|entry| Some(entry.precision?.to_string())).collect();

@@ -91,13 +91,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let runs: Vec<Checked> = planned.into_iter().map(|cell| cell.run).collect();
     let about = Results::new(&document, &runs, Vec::new());
     let scenario = document.scenario().map_err(usage)?;
-    let mut end = format!("table: {}\n", place.join(CSV).display());
-    if !args.options.no_report {
-        let facts = Facts::new(&info, &about, &scenario);
-        let swept: Vec<Swept<'_>> = cells.iter().map(swept).collect();
-        end += &folder::write_report(&place, &page::sweep_page(&facts, &swept, &args.metrics))?;
-        end.push('\n');
-    }
+    let facts = Facts::new(&info, &about, &scenario);
+    let swept: Vec<Swept<'_>> = cells.iter().map(swept).collect();
+    let page = folder::write_report(&place, &page::sweep_page(&facts, &swept, &args.metrics))?;
+    let end = format!("table: {}\n{page}\n", place.join(CSV).display());
     if args.options.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&AsJson { about, cells: &cells })?))?;
     } else {

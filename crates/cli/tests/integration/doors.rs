@@ -141,7 +141,7 @@ fn a_runs_folder_is_filled_through_no_link_of_a_strangers() {
     let server = crate::staging::server();
     let (pages, sweep, stage) = (place.theirs("man"), place.theirs("sweep"), place.theirs("stage"));
     let scenario = "scenarios/mmk.toml";
-    let axes = ["--set", "run.utilisation=0.2,0.4", "--requests", "1k", "--no-report"];
+    let axes = ["--set", "run.utilisation=0.2,0.4", "--set", "run.requests=1k"];
     let sweeps = [&["sim", "sweep", scenario, "--out", text(&sweep)], &axes[..]].concat();
     let commands: [(&str, Vec<&str>); 3] = [
         ("man/roost.1", vec!["man", text(&pages)]),
@@ -207,7 +207,7 @@ fn an_audit_lies_where_nobody_can_take_it_away() {
     let (port, socket) = (service.port.to_string(), place.folder.path().join("govern.sock"));
     let audit = |file: &Path| {
         let govern = ["govern", "--port", &port, "--json", "--for", "1s", "--socket", text(&socket)];
-        place.meets_a_link("--audit", &[&govern[..], &["--audit", text(file)]].concat())
+        place.meets_a_link("--audit", &[&govern[..], &["--set", &format!("audit={}", text(file))]].concat())
     };
     let link = place.plant("audit.jsonl", &place.secret());
     let done = audit(&link);

@@ -155,14 +155,14 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     documents.check("replay", &[&out("stage")]);
     documents.check("report", &[&out("stage")]);
 
-    let few = ["--requests", "2k", "--no-report", "--out"];
+    let few = ["--set", "run.requests=2k", "--out"];
     for (command, file) in [("sim run", "mmk.toml"), ("sim sweep", "mmk.toml"), ("sim fleet", "fleet.toml")] {
         let mut rest = vec![scenario(file), "--policy".into(), "menu".into()];
         rest.extend(few.map(str::to_owned));
         rest.push(out(&command.replace(' ', "-")));
         match command {
             "sim sweep" => rest.extend(["--set", "machine.cores=4,10"].map(str::to_owned)),
-            "sim fleet" => rest.extend(["--servers", "4", "--fanout", "2"].map(str::to_owned)),
+            "sim fleet" => rest.extend(["--set", "fleet={servers=4,fanout=2}"].map(str::to_owned)),
             _ => {}
         }
         documents.check(command, &rest.iter().map(String::as_str).collect::<Vec<_>>());

@@ -68,10 +68,10 @@ fn runs_of_the_same_second_have_a_folder_each() {
                     scenario,
                     "--policy",
                     "menu",
-                    "--requests",
-                    "2k",
-                    "--seed",
-                    &seed.to_string(),
+                    "--set",
+                    "run.requests=2k",
+                    "--set",
+                    &format!("run.seed={seed}"),
                 ])
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
@@ -155,8 +155,8 @@ fn a_simulation_in_which_nothing_is_stable_says_so_and_fails() {
         scenario,
         "--policy",
         "menu",
-        "--requests",
-        "5k",
+        "--set",
+        "run.requests=5k",
         "--set",
         "run.utilisation=1.5",
     ]);
@@ -172,13 +172,13 @@ fn a_run_shorter_than_its_shape_says_how_much_is_played() {
     let day = "workload.shape=diurnal:1k..9k";
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().to_str().expect("a name");
-    let run = ["sim", "run", scenario, "--policy", "menu", "--set", day, "--no-report", "--out", out];
-    let second = ["--requests", "1M", "--set", "run.length=1s", "--set", "run.replications=1"];
+    let run = ["sim", "run", scenario, "--policy", "menu", "--set", day, "--out", out];
+    let second = ["--set", "run.requests=1M", "--set", "run.length=1s", "--set", "run.replications=1"];
     let (_, _, error) = roost(&[&run[..], &second].concat());
     assert!(error.contains("0.00116 %") && error.contains("workload.compression = 86400 plays"), "{error}");
     assert!(!error.contains("run.requests"), "{error}");
     // So few requests end it before, whatever length was asked for.
-    let few = ["--requests", "2k", "--set", "run.length=60s"];
+    let few = ["--set", "run.requests=2k", "--set", "run.length=60s"];
     let (_, _, error) = roost(&[&run[..], &few].concat());
     assert!(error.contains("run.requests = 2000 end it"), "{error}");
     assert!(!error.contains("compression = 1440 "), "{error}");

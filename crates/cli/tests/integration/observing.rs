@@ -235,8 +235,7 @@ fn the_extremes_as_simulated_stay_within_what_is_predicted() {
     for scenario in ["scenarios/memcached.toml", "scenarios/mmk.toml", "scenarios/search.toml"] {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let out = folder.path().join("run");
-        let policies =
-            ["--policy", "shallow", "--policy", "deep", "--requests", "100k", "--json", "--no-report"];
+        let policies = ["--policy", "shallow", "--policy", "deep", "--set", "run.requests=100k", "--json"];
         let place = ["--out", out.to_str().expect("UTF-8")];
         let output = roost(&[&["sim", "run", scenario], &policies[..], &place].concat());
         let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");

@@ -42,7 +42,8 @@ fn rows(path: &Path) -> Vec<std::collections::BTreeMap<String, String>> {
 #[test]
 fn a_queue_with_ten_servers_has_the_mean_that_theory_says() {
     let (_folder, place) = somewhere();
-    let arguments = ["run", MMK, "--policy", "poll", "--set", "machine.tick=never", "--requests", "1M"];
+    let arguments =
+        ["run", MMK, "--policy", "poll", "--set", "machine.tick=never", "--set", "run.requests=1M"];
     let ran = roost_sim(&[&arguments[..], &["--out", &place]].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     for word in ["poll", "±", "p99.9", "modelled (xeon-silver-4116)", "ESTIMATE", "polling", "report: "] {
@@ -67,8 +68,17 @@ fn a_queue_with_ten_servers_has_the_mean_that_theory_says() {
 fn figures_do_not_depend_on_the_number_of_threads() {
     let of = |threads: &str| {
         let (_folder, place) = somewhere();
-        let ran =
-            roost_sim(&["run", MMK, "--requests", "20k", "--json", "--threads", threads, "--out", &place]);
+        let ran = roost_sim(&[
+            "run",
+            MMK,
+            "--set",
+            "run.requests=20k",
+            "--json",
+            "--threads",
+            threads,
+            "--out",
+            &place,
+        ]);
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
         let parsed: Value = serde_json::from_str(&ran.out).expect("one JSON document");
         assert_eq!(parsed["contestants"].as_array().map(Vec::len), Some(5));
@@ -86,8 +96,10 @@ fn a_sweep_that_was_killed_ends_like_one_that_was_not() {
     let (_folder, whole) = somewhere();
     let (_other, killed) = somewhere();
     let axes = ["--set", "run.utilisation=0.1,0.3,0.5,0.7", "--set", "machine.cores=2,4,10"];
-    let arguments =
-        [&["sim", "sweep", MMK, "--requests", "50k", "--policy", "menu", "--policy", "teo"], &axes[..]];
+    let arguments = [
+        &["sim", "sweep", MMK, "--set", "run.requests=50k", "--policy", "menu", "--policy", "teo"],
+        &axes[..],
+    ];
     let command = |place: &str| {
         let mut command = Command::new(ROOST);
         command.args(arguments.concat()).args(["--out", place]).current_dir(repository());
@@ -123,7 +135,7 @@ fn a_sweep_that_was_killed_ends_like_one_that_was_not() {
 
     // Another scenario is no continuation, and says what is different.
     let before = fs::read(&cells).expect("finished cells");
-    let ran = roost_sim(&["sweep", "--resume", &killed, "--requests", "30k"]);
+    let ran = roost_sim(&["sweep", "--resume", &killed, "--set", "run.requests=30k"]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.err.contains("run.requests was 50000 and is 30000"), "{}", ran.err);
     assert_eq!(fs::read(&cells).expect("finished cells"), before);
@@ -137,7 +149,8 @@ fn a_sweep_that_was_killed_ends_like_one_that_was_not() {
 #[test]
 fn what_more_comes_than_can_be_served_has_no_figures() {
     let (_folder, place) = somewhere();
-    let arguments = ["run", MMK, "--set", "run.utilisation=1.3", "--policy", "menu", "--requests", "100k"];
+    let arguments =
+        ["run", MMK, "--set", "run.utilisation=1.3", "--policy", "menu", "--set", "run.requests=100k"];
     let ran = roost_sim(&[&arguments[..], &["--out", &place]].concat());
     assert_eq!(ran.code, Some(6), "{}", ran.err);
     assert!(ran.out.contains("unstable: menu: more arrives than can be served"), "{}", ran.out);
@@ -152,14 +165,14 @@ fn a_goal_or_a_precision_that_was_not_reached_is_code_5() {
     let (_folder, place) = somewhere();
     let out = ["--policy", "shallow", "--out", &place];
     let run = |more: &[&str]| roost_sim(&[&["run", MMK], &out[..], more].concat());
-    let ran = run(&["--requests", "50k", "--set", "goal=1us@p99"]);
+    let ran = run(&["--set", "run.requests=50k", "--set", "goal=1us@p99"]);
     assert_eq!(ran.code, Some(5), "{}", ran.err);
     assert!(ran.out.contains("goal 1.00us@p99 MISSED: shallow"), "{}", ran.out);
-    let ran = run(&["--requests", "50k", "--set", "goal=1s@p99"]);
+    let ran = run(&["--set", "run.requests=50k", "--set", "goal=1s@p99"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.out.contains("met: shallow"), "{}", ran.out);
     // At any percentile, which then is a figure of the run.
-    let ran = run(&["--requests", "50k", "--set", "goal=1us@p97.5"]);
+    let ran = run(&["--set", "run.requests=50k", "--set", "goal=1us@p97.5"]);
     assert_eq!(ran.code, Some(5), "{}", ran.err);
     assert!(ran.out.contains("goal 1.00us@p97.5 MISSED: shallow"), "{}", ran.out);
     let row = &rows(&Path::new(&place).join("summary.csv"))[0];
@@ -167,19 +180,19 @@ fn a_goal_or_a_precision_that_was_not_reached_is_code_5() {
     assert!(nanos("p95_ns") < nanos("p97.5_ns") && nanos("p97.5_ns") < nanos("p99_ns"), "{row:?}");
     let page = fs::read_to_string(Path::new(&place).join("report.html")).expect("the page");
     assert!(page.contains("goal: p97.5 of at most 1.00us"), "the goal is drawn");
-    assert_eq!(run(&["--requests", "50k", "--set", "goal=1s@p97"]).code, Some(0));
-    let story = ["--set", "run.horizon=whole", "--requests", "10k", "--precision", "80%@p97"];
+    assert_eq!(run(&["--set", "run.requests=50k", "--set", "goal=1s@p97"]).code, Some(0));
+    let story = ["--set", "run.horizon=whole", "--set", "run.requests=10k", "--set", "run.precision=80%@p97"];
     let ran = run(&story);
     assert_eq!(ran.code, Some(0), "{}{}", ran.err, ran.out);
-    let ran = run(&["--precision", "0.5%@p99", "--requests", "50k"]);
+    let ran = run(&["--set", "run.precision=0.5%@p99", "--set", "run.requests=50k"]);
     assert_eq!(ran.code, Some(5), "{}", ran.err);
     assert!(ran.out.contains("imprecise: shallow: not 0.5%@p99"), "{}", ran.out);
     // A story is told to its end, however precise.
-    let story = ["--set", "run.horizon=whole", "--set", "run.replications=2", "--requests", "10k"];
-    let ran = run(&[&story[..], &["--precision", "0.5%@p99"]].concat());
+    let story = ["--set", "run.horizon=whole", "--set", "run.replications=2", "--set", "run.requests=10k"];
+    let ran = run(&[&story[..], &["--set", "run.precision=0.5%@p99"]].concat());
     assert_eq!((ran.code, ran.out.contains("imprecise: shallow")), (Some(5), true), "{}{}", ran.err, ran.out);
     // Without a limit of its own it goes on for as long as it takes.
-    let ran = run(&["--precision", "10%@mean"]);
+    let ran = run(&["--set", "run.precision=10%@mean"]);
     assert_eq!(ran.code, Some(0), "{}\n{}", ran.err, ran.out);
     assert_eq!(rows(&Path::new(&place).join("summary.csv"))[0]["verdict"], "precise");
 }
@@ -187,9 +200,18 @@ fn a_goal_or_a_precision_that_was_not_reached_is_code_5() {
 #[test]
 fn the_page_of_a_simulation_is_made_again_from_its_data() {
     let wanted: &[&[&str]] = &[
-        &["run", MMK, "--policy", "menu", "--requests", "10k"],
-        &["sweep", MMK, "--policy", "menu", "--requests", "10k", "--set", "run.seed=1,2"],
-        &["fleet", MMK, "--policy", "menu", "--requests", "1k", "--servers", "2"],
+        &["run", MMK, "--policy", "menu", "--set", "run.requests=10k"],
+        &["sweep", MMK, "--policy", "menu", "--set", "run.requests=10k", "--set", "run.seed=1,2"],
+        &[
+            "fleet",
+            MMK,
+            "--policy",
+            "menu",
+            "--set",
+            "run.requests=1k",
+            "--set",
+            "fleet={servers=2,fanout=2}",
+        ],
     ];
     for arguments in wanted {
         let (_folder, place) = somewhere();
@@ -402,8 +424,8 @@ fn wrong_input_is_named_with_its_file_key_and_fix_and_leaves_nothing_behind() {
         ),
         (scenario("", LOAD, ""), &["--set", "policies=menu"], &["--policy"]),
         (scenario("", LOAD, ""), &["--set", "rate"], &["KEY=VALUE"]),
-        (scenario("", LOAD, ""), &["--precision", "1%"], &["1%@p99"]),
-        (scenario("", LOAD, ""), &["--requests", "1.5"], &["such as 200k"]),
+        (scenario("", LOAD, ""), &["--set", "run.precision=1%"], &["1%@p99"]),
+        (scenario("", LOAD, ""), &["--set", "run.requests=1.5"], &["such as 200k"]),
         (scenario("", LOAD, "[fleet]\nservers = 2\nfanout = 2"), &[], &["fleet"]),
         ("policies = [".to_owned(), &[], &["line 1"]),
     ];
@@ -465,7 +487,7 @@ fn every_scenario_that_comes_along_can_run() {
 #[test]
 fn a_time_series_comes_with_every_run() {
     let (_folder, place) = somewhere();
-    let ran = roost_sim(&["run", MMK, "--policy", "teo", "--requests", "50k", "--out", &place]);
+    let ran = roost_sim(&["run", MMK, "--policy", "teo", "--set", "run.requests=50k", "--out", &place]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let points = rows(&Path::new(&place).join("points.csv"));
     assert!(points.len() > 64, "{}", points.len());

@@ -19,7 +19,7 @@ use crate::Goal;
 use crate::engine::{Dispatch, NoiseOn, Pick, Target, Wait};
 use crate::statistics::{Horizon, Precision};
 use machine::{Cstate, Duration, FrequencyTable, Rate};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeMap;
 use workload::{Demand, Distribution};
 
@@ -239,7 +239,8 @@ pub struct Clients {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Run {
-    /// Upper bound on the number of requests.
+    /// Upper bound on the number of requests: a number, or a text such as `50k`.
+    #[serde(deserialize_with = "count")]
     pub requests: u64,
     /// Upper bound on the simulated time.
     pub length: Option<Time>,
@@ -271,6 +272,24 @@ impl Default for Run {
             samples: 256,
         }
     }
+}
+
+/// A whole number from 1 on, or its text as people write it.
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    /// More would take years.
+    const MOST: f64 = 1e15;
+    let value = toml::Value::deserialize(deserializer)?;
+    let count = match &value {
+        toml::Value::Integer(count) => *count as f64,
+        toml::Value::String(text) => {
+            workload::parse_rate(&text.replace('_', "")).map_or(f64::NAN, Rate::as_per_second)
+        }
+        _ => f64::NAN,
+    };
+    if count.fract() == 0.0 && (1.0..=MOST).contains(&count) {
+        return Ok(count as u64);
+    }
+    Err(de::Error::custom(format!("requests = {value}: write a whole number from 1 on, such as 200k or 10M")))
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -313,4 +332,22 @@ pub struct Figure {
     pub paper_says: Vec<String>,
     /// Headlines that rest on it, by id.
     pub headlines: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_requests_are_whole_numbers_or_their_texts() {
+        let requests =
+            |text: &str| toml::from_str::<Run>(&format!("requests = {text}")).map(|run| run.requests);
+        for (text, count) in [("1000", 1000), ("\"200k\"", 200_000), ("\"1_000_000\"", 1_000_000)] {
+            assert_eq!(requests(text), Ok(count));
+        }
+        for text in ["0", "1.5", "-1", "nan", "\"1.5\"", "\"-1\"", "\"inf\"", "\"many\"", "\"\""] {
+            let error = requests(text).unwrap_err().to_string();
+            assert!(error.contains("such as 200k"), "{text}: {error}");
+        }
+    }
 }

@@ -286,9 +286,6 @@ impl Document {
                 Some(self.sampler("server.shard_cv", &distribution)?)
             }
         };
-        if run.requests == 0 {
-            return Err(self.wrong("run.requests", "0", "at least one request"));
-        }
         let jobs = self.jobs(&scenario, workers, seed)?;
         let timer = scenario.machine.timer.map_or(Duration::from_millis(200), |timer| timer.0);
         if timer.is_zero() {

@@ -155,9 +155,12 @@ fn alarms(outcomes: &[Outcome]) -> Vec<String> {
         ),
         say(
             Verdict::Unsettled,
-            "response times still changed in the middle of the run. Too few requests for intervals: --requests.",
+            "response times still changed in the middle of the run. Too few requests for intervals: run.requests.",
         ),
-        say(Verdict::Imprecise, "the precision asked for was not reached with so many requests: --requests."),
+        say(
+            Verdict::Imprecise,
+            "the precision asked for was not reached with so many requests: run.requests.",
+        ),
     ];
     alarms.into_iter().flatten().collect()
 }

@@ -63,7 +63,7 @@ fn alarm(fleet: &FleetOutcome) -> Option<String> {
             fleet.contestant, fleet.servers
         )),
         Verdict::Unsettled => Some(format!(
-            "{}: response times still changed in the middle of the run. Too few requests for intervals: --requests.",
+            "{}: response times still changed in the middle of the run. Too few requests for intervals: run.requests.",
             fleet.contestant
         )),
         Verdict::Complete | Verdict::Precise | Verdict::Imprecise => None,
