@@ -165,7 +165,7 @@ impl Pair {
         governor.args(["govern", "hurry-up", "--take-over", "--slots"]).arg(&slots).args(flags);
         governor.arg("--root").arg(folder.path()).arg("--out").arg(folder.path().join("run"));
         if !args.ordinary {
-            governor.arg("--realtime");
+            governor.args(["--set", "realtime=true"]);
         }
         let governor = governor
             .stdout(Stdio::null())

@@ -223,10 +223,18 @@ impl Quiescer {
         // It ends by itself if the bench is killed.
         let length = args.settle + args.block + Duration::from_secs(30);
         let mut child = Command::new(crate::product::roost()?)
-            .args(["quiesce", "--json", "--realtime", "--critical", &client.to_string(), "--background"])
+            .args([
+                "quiesce",
+                "--json",
+                "--set",
+                "realtime=true",
+                "--critical",
+                &client.to_string(),
+                "--background",
+            ])
             .arg(group)
-            .args(["--for", &length.to_string(), "--max-share", &args.max_share.to_string()])
-            .args(args.always.then_some("--always"))
+            .args(["--for", &length.to_string(), "--set", &format!("max_share={}", args.max_share)])
+            .args(args.always.then_some(["--set", "always=true"]).into_iter().flatten())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

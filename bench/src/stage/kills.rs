@@ -44,8 +44,10 @@ pub fn measure(run: &mut Run, length: Duration) -> Result<()> {
     let mut servers = (0..SERVERS).map(|_| start("127.0.0.1:0")).collect::<Result<Vec<_>>>()?;
     let addresses: Vec<String> = servers.iter().map(|server| server.address.clone()).collect();
     let names: Vec<&str> = addresses.iter().map(String::as_str).collect();
-    let proxy =
-        Running::proxy(&names, &["--period", "50ms", "--goal", "500ms@p99.9", "--never-stage", "/live"])?;
+    let proxy = Running::proxy(
+        &names,
+        &["--period", "50ms", "--goal", "500ms@p99.9", "--class", "live;path=/live;never"],
+    )?;
     let is_over = AtomicBool::new(false);
     let looks_on = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let began = Instant::now();

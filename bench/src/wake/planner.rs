@@ -60,21 +60,21 @@ impl Child {
             command.arg("--disks");
         }
         if let Some(act) = act {
-            command.args(["--act", &name(act)?]);
+            command.args(["--set", &format!("act={}", name(act)?)]);
         }
         if let Some(alarm) = alarm {
-            command.args(["--alarm", &name(alarm)?]);
+            command.args(["--set", &format!("alarm={}", name(alarm)?)]);
         }
-        for (option, time) in [("--exit-latency", exit_latency), ("--margin", margin)] {
+        for (key, time) in [("exit_latency", exit_latency), ("margin", margin)] {
             if let Some(time) = time {
-                command.args([option, &format!("{}ns", time.as_nanos())]);
+                command.args(["--set", &format!("{key}={}ns", time.as_nanos())]);
             }
         }
         let mut process = command
             .args(["--json", "--socket"])
             .arg(folder.path().join("roost.sock"))
             // The limits are not for the figures that the bars hold it to.
-            .args(["--max-share", "100"])
+            .args(["--set", "max_share=100"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

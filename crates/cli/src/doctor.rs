@@ -29,13 +29,10 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Measure wake latencies, by another CPU and by timer, beside the advertised ones
-    #[arg(long, conflicts_with = "root")]
-    probe: bool,
-
-    /// How long to measure, about
-    #[arg(long, value_name = "LENGTH", default_value = "10s", requires = "probe")]
-    probe_for: Duration,
+    /// Measure wake latencies for about so long, by another CPU and by timer, beside the advertised
+    /// ones
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10s", conflicts_with = "root")]
+    probe: Option<Duration>,
 
     /// Look at this machine instead: a folder that holds sys and proc, or a file that --record
     /// wrote
@@ -58,8 +55,8 @@ struct Report<'a> {
 
 /// Looks, measures if asked to, and prints.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.probe && args.probe_for.is_zero() {
-        return Err(usage("--probe-for 0 leaves no time to measure: give it a second or more"));
+    if args.probe.is_some_and(Duration::is_zero) {
+        return Err(usage("--probe 0s leaves no time to measure: give it a second or more"));
     }
     let (root, _folder) = root(args.root.as_deref())?;
     if let Some(file) = &args.record {
@@ -76,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !args.json {
         print(&page(&facts, &policies))?;
     }
-    let measured = if args.probe { Some(measure(args.probe_for)?) } else { None };
+    let measured = args.probe.map(measure).transpose()?;
     if args.json {
         let report = Report { facts: &facts, policies: &policies, probe: measured.as_ref() };
         crate::json::print(1, &report)?;

@@ -6,7 +6,7 @@
 //! line of `roost` must then parse as the real program parses it. The integration tests run those
 //! that are short and harmless.
 
-use crate::manual::command;
+use crate::manual::{below_the_options, command};
 use clap::Command;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,8 +17,10 @@ const STAND_IN: &str =
     "#!/bin/bash\n[ $# = 0 ] || printf '%s\\0' \"$@\" >> \"$TOLD\"\nprintf '\\0' >> \"$TOLD\"\n";
 
 /// Programs besides `roost` that examples call.
-const OTHERS: [&str; 13] =
-    ["apt", "cargo", "install", "ip", "java", "jq", "make", "nc", "perf", "pgrep", "pidof", "sleep", "tee"];
+const OTHERS: [&str; 14] = [
+    "apt", "cargo", "cat", "install", "ip", "java", "jq", "make", "nc", "perf", "pgrep", "pidof", "sleep",
+    "tee",
+];
 
 /// Pastes `text` and returns the arguments of each `roost` in it.
 fn paste(text: &str) -> Result<Vec<Vec<String>>, String> {
@@ -100,7 +102,7 @@ fn all_commands(mut visit: impl FnMut(&str, &Command)) {
 #[test]
 fn each_example_of_each_help_can_be_pasted() {
     all_commands(|name, command| {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let help = below_the_options(command);
         let examples = examples_of(&help);
         let calls = examples.lines().filter(|line| line.trim_start().starts_with("roost ")).count();
         assert!(calls > 0, "{name} --help has no example");
@@ -112,11 +114,23 @@ fn each_example_of_each_help_can_be_pasted() {
 #[test]
 fn no_line_below_the_options_of_a_help_is_wider_than_a_small_terminal() {
     all_commands(|name, command| {
-        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let help = below_the_options(command);
         for line in help.lines() {
             assert!(line.chars().count() <= 80, "{name}: {line}");
         }
     });
+}
+
+#[test]
+fn the_short_help_of_each_command_fits_a_screen() {
+    let mut too_long = Vec::new();
+    all_commands(|name, command| {
+        let help = command.clone().term_width(110).render_help().to_string();
+        if help.lines().count() > 50 {
+            too_long.push(format!("{name}: {} lines\n{help}", help.lines().count()));
+        }
+    });
+    assert!(too_long.is_empty(), "{}", too_long.join("\n"));
 }
 
 #[test]

@@ -94,13 +94,29 @@ fn fitted(text: &str, width: usize) -> String {
 /// Of a terminal that does not say it.
 const WIDTH: usize = 80;
 
-pub fn print_line(value: &impl Serialize) {
-    println!("{}", serde_json::to_string(value).expect("plain data"));
+/// Prints a record of a stream, an object, as a line that says its format.
+pub fn print_line(record: &impl Serialize) {
+    println!("{}", line(record));
+}
+
+fn line(record: &impl Serialize) -> String {
+    #[derive(Serialize)]
+    struct Line<'a, T> {
+        format: u32,
+        #[serde(flatten)]
+        record: &'a T,
+    }
+    serde_json::to_string(&Line { format: 1, record }).expect("plain data")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_line_of_a_stream_says_its_format() {
+        assert_eq!(line(&serde_json::json!({ "name": "cache" })), r#"{"format":1,"name":"cache"}"#);
+    }
 
     #[test]
     fn a_text_is_no_wider_than_its_terminal_and_keeps_its_lines() {

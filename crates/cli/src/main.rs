@@ -28,6 +28,7 @@ mod replay;
 mod report;
 mod restore;
 mod serve;
+mod setting;
 mod sim;
 mod size;
 mod stage;

@@ -54,8 +54,7 @@ fn page(command: &Command, file: &mut dyn Write) -> io::Result<()> {
     if command.has_subcommands() {
         page.render_subcommands_section(file)?;
     }
-    let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    for (name, text) in sections(&below) {
+    for (name, text) in sections(&below_the_options(command)) {
         writeln!(file, ".SH \"{name}\"\n.nf")?;
         text.lines().try_for_each(|line| writeln!(file, "{}", escaped(line)))?;
         writeln!(file, ".fi")?;
@@ -64,6 +63,12 @@ fn page(command: &Command, file: &mut dyn Write) -> io::Result<()> {
         page.render_version_section(file)?;
     }
     Ok(())
+}
+
+/// Examples, exit status, files: the text that `--help` has below the options.
+pub fn below_the_options(command: &Command) -> String {
+    let text = command.get_after_long_help().or(command.get_after_help());
+    text.map(ToString::to_string).unwrap_or_default()
 }
 
 /// The sections of a text below the options: `Examples:` and its like stand on a line of their own;

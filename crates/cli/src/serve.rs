@@ -18,7 +18,7 @@ const MIN_ITEM: usize = 1 << 10;
 
 /// A memcached-compatible store that puts idle cores to sleep
 #[derive(Parser)]
-#[command(after_help = include_str!("../help/serve.txt"))]
+#[command(after_long_help = include_str!("../help/serve.txt"))]
 pub struct Args {
     /// Address to listen at; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
@@ -41,20 +41,38 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1g")]
     memory_limit: String,
     /// The largest value
-    #[arg(long, value_name = "SIZE", default_value = "1m")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1m",
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     max_item_size: String,
     /// Client connections at the most; others are refused at once
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     max_conns: u32,
     /// A client that takes none of its answers, or sends no more of a request, is closed after this
     /// time; after less, down to 5s, as the memory of connections (an eighth of the limit) runs out
-    #[arg(long, value_name = "TIME", default_value = "30s")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "30s",
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     stall_timeout: String,
     /// How many workers stay awake
     #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
     policy: PolicyName,
     /// `paper`: the rules that the policy's paper prints, and nothing of ours
-    #[arg(long, value_enum, default_value_t = Preset::Default)]
+    #[arg(long, value_enum, default_value_t = Preset::Default, help_heading = "Advanced", hide_short_help = true)]
     preset: Preset,
     /// Also wake workers when the measured tail exceeds this, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
@@ -63,36 +81,36 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = ActiveIdle::Halt)]
     active_idle: ActiveIdle,
     /// By which interface idle states are limited
-    #[arg(long, value_enum, default_value_t = Actuator::PmQos)]
+    #[arg(long, value_enum, default_value_t = Actuator::PmQos, help_heading = "Advanced", hide_short_help = true)]
     idle_actuator: Actuator,
     /// For clients that may wait: leave requests in their sockets and serve them together, within
     /// this, such as 50ms@p99
     #[arg(long, value_name = "TIME@pQ")]
     stage: Option<machine::Goal>,
     /// Serve them this often at the least [default: when --stage is in danger]
-    #[arg(long, value_name = "TIME", requires = "stage")]
+    #[arg(long, value_name = "TIME", requires = "stage", help_heading = "Advanced", hide_short_help = true)]
     stage_period: Option<Duration>,
     /// Keep learned load limits in this file between runs
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     state: Option<PathBuf>,
     /// Record every policy's readings and commands into this folder, for replay
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     record: Option<PathBuf>,
     #[command(flatten)]
     names: crate::metrics::Names,
     /// Table of powers for modelled energy
     /// [default: chosen by this machine; where there is a meter, it is read]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Advanced", hide_short_help = true)]
     power_model: Option<String>,
     /// Policy parameters and nothing else, as TOML; unknown keys are refused
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the parameters in force as TOML, and end
-    #[arg(long)]
+    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     print_config: bool,
     /// Control socket of a daemon, which is asked for idle limits where it runs
     /// [default: /run/roost/roost.sock]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Advanced", hide_short_help = true)]
     control: Option<PathBuf>,
     /// The machine's files lie below this folder: for benches on machines that are not there
     #[arg(long, value_name = "DIR", alias = "sysfs-root", hide = true)]

@@ -29,12 +29,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: Duration,
 
-    /// Print one table and leave; so it is when the output is no terminal
-    #[arg(long)]
-    once: bool,
-
     /// Print one reading as JSON and leave
-    #[arg(long, conflicts_with = "once")]
+    #[arg(long)]
     json: bool,
 }
 
@@ -46,7 +42,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let first = store.status()?;
     if args.json {
         crate::json::print(1, &first)?;
-    } else if args.once || !std::io::stdout().is_terminal() {
+    } else if !std::io::stdout().is_terminal() {
         std::thread::sleep(args.interval.into());
         let second = store.status()?;
         print!("{}", view(&args.server, Some(&first), &second).text());
@@ -62,7 +58,8 @@ fn watch(args: &Args, store: &mut Store, first: Status) -> Result<()> {
     let mut shown = view(&args.server, None, &first);
     let mut before = first;
     // Dropped on every way out of here, so that an error is printed on the terminal as it was.
-    let mut screen = Screen::open().context("cannot draw on this terminal; use --once")?;
+    let mut screen =
+        Screen::open().context("cannot draw on this terminal; `roost top | cat` prints one table")?;
     loop {
         let due = Instant::now() + std::time::Duration::from(args.interval);
         loop {

@@ -475,8 +475,7 @@ pub enum ConfigError {
     #[error(
         "{path}: frequency_actuator = \"duty-cycle\" writes a model-specific register, which \
          taints the kernel: what is written is \
-         put back, and the taint stays until the next boot\nhint: allow it with allow_msr = true \
-         (--allow-msr)", path = path.display()
+         put back, and the taint stays until the next boot\nhint: allow it with allow_msr = true", path = path.display()
     )]
     MsrNotAllowed { path: PathBuf },
     /// A power cap for a policy that limits single cores.

@@ -42,30 +42,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// change is journalled first and put back at the end, however that comes; after a SIGKILL
 /// `roost restore` does it.
 #[derive(clap::Args)]
-#[command(after_help = include_str!("../../help/daemon.txt"))]
+#[command(after_long_help = include_str!("../../help/daemon.txt"))]
 pub struct Args {
     /// The configuration
     #[arg(long, value_name = "FILE", default_value = "/etc/roost/roost.toml")]
     config: PathBuf,
     /// The control socket [default: that of the configuration, /run/roost/roost.sock]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Advanced", hide_short_help = true)]
     socket: Option<PathBuf>,
     #[command(flatten)]
     names: Names,
     /// Record readings and commands into this folder, for `roost replay`
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     record: Option<PathBuf>,
     /// Decide, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Govern beside another program that sets the same knobs
-    #[arg(long)]
+    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     take_over: bool,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Duration>,
     /// Print the configuration in force as TOML, and end
-    #[arg(long)]
+    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     print_config: bool,
     /// Print a line of JSON for each epoch of each service
     #[arg(long)]
@@ -114,7 +114,7 @@ pub struct Request<'a> {
     /// The time after which the command ends.
     pub length: Option<Duration>,
     /// Flags on the command line that a daemon which runs already has decided for itself.
-    pub whole: Vec<&'static str>,
+    pub whole: Vec<String>,
 }
 
 /// The output for a person or a program meanwhile.

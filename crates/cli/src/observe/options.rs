@@ -1,7 +1,6 @@
 //! The arguments of `roost observe`.
 
 use super::sweep::Rates;
-use ::observe::sleep::Without;
 use machine::Duration;
 use std::path::PathBuf;
 
@@ -10,7 +9,7 @@ use std::path::PathBuf;
 /// Watches this machine, or reads a recording of another. Nothing is changed, but by --verify and
 /// --sweep.
 #[derive(clap::Args, Debug)]
-#[command(after_help = include_str!("../../help/observe.txt"))]
+#[command(after_long_help = include_str!("../../help/observe.txt"))]
 pub struct Args {
     /// Watch the requests of this process and its children
     #[arg(long, value_name = "PID", group = "service")]
@@ -58,34 +57,31 @@ pub struct Args {
 
     /// Ask the service for its own figures beside, once a second: memcached:HOST:PORT,
     /// roost:HOST:PORT, or the address of a Prometheus page, http://HOST:PORT/metrics
-    #[arg(long, value_name = "SOURCE")]
+    #[arg(long, value_name = "SOURCE", help_heading = "Advanced", hide_short_help = true)]
     pub scrape: Option<String>,
 
     /// The counter of requests on that page; all its labels are added up
-    #[arg(long, value_name = "NAME", requires = "scrape")]
+    #[arg(long, value_name = "NAME", requires = "scrape", help_heading = "Advanced", hide_short_help = true)]
     pub scrape_rate: Option<String>,
 
     /// The 99th percentile in seconds on that page: a histogram, a summary or a gauge
-    #[arg(long, value_name = "NAME", requires = "scrape")]
+    #[arg(long, value_name = "NAME", requires = "scrape", help_heading = "Advanced", hide_short_help = true)]
     pub scrape_p99: Option<String>,
 
     /// Take wake latencies as measured on that machine instead of as advertised: the JSON of
     /// `roost doctor --json --probe`
-    #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "sweep",
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     pub wake_latency: Option<PathBuf>,
 
-    /// Power in watts is in this file
-    #[arg(long, value_name = "FILE", conflicts_with = "power_command")]
-    pub power_file: Option<PathBuf>,
-
-    /// Power in watts is printed by this shell command
-    #[arg(long, value_name = "COMMAND")]
+    /// Power in watts is printed by this shell command, such as `cat FILE`
+    #[arg(long, value_name = "COMMAND", help_heading = "Advanced", hide_short_help = true)]
     pub power_command: Option<String>,
-
-    /// Leave sources out: `wakers`, to cost less; `bpf`, or `events` (perf's as well), to see the
-    /// figures of a lesser machine
-    #[arg(long, value_name = "MEANS", value_enum)]
-    pub without: Option<Source>,
 
     /// Read this recording instead: text of `perf script`, `trace-cmd report` or
     /// /sys/kernel/tracing/trace; `-` for standard input
@@ -93,14 +89,14 @@ pub struct Args {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "service", "live", "metrics", "scrape", "power_file", "power_command", "without"
+            "service", "live", "metrics", "scrape", "power_command"
         ]
     )]
     pub from: Option<PathBuf>,
 
     /// The machine the recording comes from: `here`, or the name of one that Roost knows; a
     /// recording does not tell its idle states
-    #[arg(long, value_name = "NAME", requires = "from")]
+    #[arg(long, value_name = "NAME", requires = "from", help_heading = "Advanced", hide_short_help = true)]
     pub machine: Option<String>,
 
     /// Folder for the run [default: runs/observe-DATE-TIME]
@@ -112,31 +108,11 @@ pub struct Args {
     pub json: bool,
 }
 
-/// The sources that can be left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Source {
-    /// The wakers, which costs a little at every interrupt.
-    Wakers,
-    /// Programs in the kernel.
-    Bpf,
-    /// Those, and perf's events.
-    Events,
-}
-
 impl Args {
     /// How long to watch; zero: until a signal comes.
     pub fn length(&self) -> Duration {
         const WATCH: Duration = Duration::from_secs(60);
         const POINT: Duration = Duration::from_secs(5);
         self.length.unwrap_or(if self.sweep.is_some() { POINT } else { WATCH })
-    }
-
-    pub fn without(&self) -> Without {
-        match self.without {
-            None => Without::Nothing,
-            Some(Source::Wakers) => Without::Wakers,
-            Some(Source::Bpf) => Without::Bpf,
-            Some(Source::Events) => Without::Events,
-        }
     }
 }

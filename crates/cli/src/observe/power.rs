@@ -1,36 +1,21 @@
-//! Power as the user's own meter says it: a file that holds it, or a command that prints it.
+//! Power as the user's own meter says it, by a command that prints it.
 
 use super::Args;
 use crate::exit::usage;
 use anyhow::Result;
-use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-/// Where watts come from.
-pub enum Source {
-    /// A file, read each time.
-    File(PathBuf),
-    /// A command, run again and again beside; slow meters take seconds.
-    Command { line: String, readings: Receiver<Option<f64>>, last: Option<f64> },
+/// A command, run again and again beside; slow meters take seconds.
+pub struct Source {
+    line: String,
+    readings: Receiver<Option<f64>>,
+    last: Option<f64>,
 }
 
 impl Source {
     /// The meter that was named, tried once.
     pub fn of(args: &Args) -> Result<Option<Self>> {
-        if let Some(path) = &args.power_file {
-            let text = fs::read_to_string(path)
-                .map_err(|cause| usage(format!("--power-file {}: {cause}", path.display())))?;
-            if parse(&text).is_none() {
-                return Err(usage(format!(
-                    "--power-file {}: {:?} is no number of watts\nhint: its first word must be one, as in `187.5`",
-                    path.display(),
-                    text.lines().next().unwrap_or_default()
-                )));
-            }
-            return Ok(Some(Self::File(path.clone())));
-        }
         let Some(line) = &args.power_command else { return Ok(None) };
         let first = ask(line);
         if first.is_none() {
@@ -46,27 +31,19 @@ impl Source {
                 std::thread::sleep(std::time::Duration::from_secs(1));
             }
         })?;
-        Ok(Some(Self::Command { line: line.clone(), readings, last: first }))
+        Ok(Some(Self { line: line.clone(), readings, last: first }))
     }
 
     /// Watts now; `None` while the meter does not answer.
     pub fn watts(&mut self) -> Option<f64> {
-        match self {
-            Self::File(path) => parse(&fs::read_to_string(path).ok()?),
-            Self::Command { readings, last, .. } => {
-                while let Ok(reading) = readings.try_recv() {
-                    *last = reading;
-                }
-                *last
-            }
+        while let Ok(reading) = self.readings.try_recv() {
+            self.last = reading;
         }
+        self.last
     }
 
     pub fn name(&self) -> String {
-        match self {
-            Self::File(path) => format!("measured: {}", path.display()),
-            Self::Command { line, .. } => format!("measured: `{line}`"),
-        }
+        format!("measured: `{}`", self.line)
     }
 }
 

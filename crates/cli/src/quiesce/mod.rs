@@ -28,7 +28,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let config = Config {
-        quiesce: vec![args.table()],
+        quiesce: vec![args.table()?],
         socket: crate::daemon::socket_or(args.socket.as_ref(), &Root::system()),
         record: args.record.clone(),
         metrics: args.names.address(),

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = include_str!("../../help/stage.txt")
+    after_long_help = include_str!("../../help/stage.txt")
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -36,27 +36,24 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     period: Option<Duration>,
     /// A kind of requests with a deadline of its own; may be given several times
-    #[arg(long, value_name = "CLASS", value_parser = parse_class)]
+    #[arg(long, value_name = "CLASS", value_parser = parse_class, help_heading = "Advanced", hide_short_help = true)]
     class: Vec<Class>,
-    /// Paths that begin so are not held; may be given several times
-    #[arg(long, value_name = "/PATH")]
-    never_stage: Vec<String>,
     /// Hold nothing: a plain proxy
-    #[arg(long)]
+    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     no_hold: bool,
     /// All of this as TOML, TLS and more; unknown keys are refused
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the configuration in force as TOML, and end
-    #[arg(long)]
+    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     pub(super) print_config: bool,
     #[command(flatten)]
     pub(super) names: crate::metrics::Names,
     /// Leave readings, bursts, a summary and a page in this folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub(super) out: Option<PathBuf>,
     /// Record there the policy's inputs and answers, for `roost replay`
-    #[arg(long, requires = "out")]
+    #[arg(long, requires = "out", help_heading = "Advanced", hide_short_help = true)]
     pub(super) record: bool,
     /// End after this long
     #[arg(long = "for", value_name = "TIME")]
@@ -113,13 +110,7 @@ impl Args {
         config.period = self.period.map(::proxy::Period).or(config.period);
         config.hold &= !self.no_hold;
         // Before the file's: flags are nearer to the hand.
-        let never = self.never_stage.iter().map(|path| Class {
-            name: format!("never {path}"),
-            path: Some(path.clone()),
-            never_stage: true,
-            ..Class::default()
-        });
-        config.classes = never.chain(self.class.iter().cloned()).chain(config.classes).collect();
+        config.classes = self.class.iter().cloned().chain(config.classes).collect();
         Ok(config)
     }
 }
@@ -179,8 +170,8 @@ mod tests {
             file,
             "--goal",
             "2s@p99.9",
-            "--never-stage",
-            "/live",
+            "--class",
+            "live;path=/live;never",
             "--class",
             "b;header=X-B;deadline=3s",
         ]);
@@ -188,7 +179,7 @@ mod tests {
         assert_eq!(config.goal, "2s@p99.9".parse().unwrap());
         assert_eq!(config.period, Some(::proxy::Period(Duration::from_millis(100))));
         let names: Vec<&str> = config.classes.iter().map(|class| class.name.as_str()).collect();
-        assert_eq!(names, ["never /live", "b", "a"]);
+        assert_eq!(names, ["live", "b", "a"]);
         assert_eq!(config.servers, [Server::at("http://h:1")]);
         assert_eq!(typed(&["--config", file, "--to", "http://h:2"]).servers, [Server::at("http://h:2")]);
         assert!(!typed(&["--to", "http://h:2", "--no-hold"]).hold);

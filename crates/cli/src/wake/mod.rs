@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex};
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = include_str!("../../help/wake.txt")
+    after_long_help = include_str!("../../help/wake.txt")
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -63,19 +63,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if options.calibrate {
         return calibrate(options);
     }
+    let wake = options.table()?;
+    // A wrong option is an error before any measurement.
+    wake.options().map_err(crate::daemon::refused)?;
+    let measures = wake.exit_latency.is_none();
     let config = Config {
-        wake: Some(options.table()),
+        wake: Some(wake),
         socket: crate::daemon::socket_or(options.socket.as_ref(), &Root::system()),
         metrics: options.names.address(),
         ..Config::default()
     };
-    // A wrong option is an error before any measurement.
-    options.table().options().map_err(crate::daemon::refused)?;
     let started = crate::run_folder::started()?;
     let place = (options.out.is_some() || !options.json)
         .then(|| page::place(options.out.as_deref(), &started))
         .transpose()?;
-    if options.measures() {
+    if measures {
         eprintln!("measuring what waking takes: four seconds");
     }
     let view = Windows {
@@ -149,7 +151,7 @@ impl View for Windows {
 }
 
 fn calibrate(options: &options::Options) -> Result<ExitCode> {
-    let wake = options.table().options().map_err(crate::daemon::refused)?;
+    let wake = options.table()?.options().map_err(crate::daemon::refused)?;
     crate::signals::put_back_at_end(std::path::Path::new("/proc/self/exe"))?;
     let limits = Arbiter::new(&Root::system(), "roost wake --calibrate").idle;
     limits.hold("wake", &wake.cpus).map_err(|error| crate::daemon::refused(WakeError::from(error).into()))?;

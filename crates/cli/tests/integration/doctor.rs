@@ -42,7 +42,7 @@ fn a_place_that_is_no_machine_is_one_clear_line() {
     }
     let both = doctor(&["--root", "/", "--probe"]);
     assert_eq!(both.status.code(), Some(2), "another machine cannot be measured from here");
-    assert_eq!(doctor(&["--probe", "--probe-for", "0s"]).status.code(), Some(2));
+    assert_eq!(doctor(&["--probe", "0s"]).status.code(), Some(2));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_probe_measures_and_leaves_the_machine_as_it_was() {
     };
     let _alone = IdleLimits::alone();
     let before = limits();
-    let output = doctor(&["--json", "--probe", "--probe-for", "500ms"]);
+    let output = doctor(&["--json", "--probe", "500ms"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
     assert!(json["probe"]["batches"].as_array().is_some_and(|batches| !batches.is_empty()));
@@ -81,7 +81,7 @@ fn a_probe_measures_and_leaves_the_machine_as_it_was() {
 fn a_probe_that_is_interrupted_tells_what_it_has() {
     let _alone = IdleLimits::alone();
     let mut command = Command::new(ROOST);
-    command.args(["doctor", "--probe", "--probe-for", "10m"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["doctor", "--probe", "10m"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.ends_with_parent().spawn().expect("roost runs");
     // The line comes when signals are caught.
     let mut line = String::new();

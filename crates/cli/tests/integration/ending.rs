@@ -90,7 +90,7 @@ fn a_governor_gives_its_service_back_on_every_signal_and_a_daemon_reloads_on_one
     let port = server.port.to_string();
     let one_core = |epoch: &serde_json::Value| crate::governing::cpus(epoch) == 1;
     for name in ending_controllers() {
-        let mut governor = Governor::start(folder.path(), &["--port", &port, "--epoch", "50ms"]);
+        let mut governor = Governor::start(folder.path(), &["--port", &port, "--set", "epoch=50ms"]);
         governor.until("one core", one_core);
         let (code, said) = governor.end_by(name);
         assert_eq!(code, Some(0), "SIG{name}: {said}");
@@ -124,7 +124,8 @@ fn what_is_frozen_is_let_go_on_every_signal() {
     const TEST: &str = "what_is_frozen_is_let_go_on_every_signal";
     let example = Example::start();
     for name in ending_controllers() {
-        let Some((mut child, mut lines)) = quiescing::frozen(TEST, &example, &["--max-pause", "10s"]) else {
+        let Some((mut child, mut lines)) = quiescing::frozen(TEST, &example, &["--set", "max_pause=10s"])
+        else {
             return;
         };
         signal(child.id(), name);
@@ -264,7 +265,7 @@ fn a_probe_of_wake_ups_puts_back_and_says_so_on_every_signal() {
     let before = waking::limit(waking::cpu());
     for (name, _) in COMMON {
         let mut child = Command::new(ROOST)
-            .args(["doctor", "--probe", "--probe-for", "15s"])
+            .args(["doctor", "--probe", "15s"])
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .ends_with_parent()

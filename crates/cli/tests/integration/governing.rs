@@ -112,6 +112,7 @@ impl Governor {
                 panic!("it ended before {what}: {said}");
             }
             last = serde_json::from_str(&line).expect("JSON");
+            assert_eq!(last["format"], 1, "{line}");
             if holds(&last) {
                 return last;
             }
@@ -225,7 +226,7 @@ fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
     let all = linux::allowed_cpus().expect("CPUs").0.len();
     let record = folder.path().join("record");
     let port = server.port.to_string();
-    let flags = ["--port", &port, "--goal", "10s@p99", "--epoch", "100ms", "--record"];
+    let flags = ["--port", &port, "--goal", "10s@p99", "--set", "epoch=100ms", "--record"];
     let mut governor =
         Governor::start(folder.path(), &[&flags[..], &[record.to_str().expect("UTF-8")]].concat());
     // No request comes, so one core is enough, whatever else runs on this machine.
@@ -278,7 +279,7 @@ fn a_burst_between_two_epochs_wakes_all_cores_long_before_the_epoch_ends() {
     let server = Memcached::start(folder.path());
     let record = folder.path().join("record");
     let port = server.port.to_string();
-    let flags = ["--port", &port, "--goal", "10s@p99", "--epoch", "5s", "--record"];
+    let flags = ["--port", &port, "--goal", "10s@p99", "--set", "epoch=5s", "--record"];
     let mut governor =
         Governor::start(folder.path(), &[&flags[..], &[record.to_str().expect("UTF-8")]].concat());
     let all = linux::allowed_cpus().expect("CPUs").0.len();
@@ -321,8 +322,16 @@ fn a_memcached_that_hangs_is_lost_and_not_parked() {
     let server = Memcached::start(folder.path());
     let port = server.port.to_string();
     let all = linux::allowed_cpus().expect("CPUs").0.len();
-    let flags =
-        ["--port", &port, "--goal", "10s@p99", "--epoch", "100ms", "--telemetry", "memcached+requests"];
+    let flags = [
+        "--port",
+        &port,
+        "--goal",
+        "10s@p99",
+        "--set",
+        "epoch=100ms",
+        "--set",
+        "telemetry=memcached+requests",
+    ];
     let mut governor = Governor::start(folder.path(), &flags);
     let epoch = governor.until("one core", |epoch| cpus(epoch) == 1);
     let seen_by = epoch["seen_by"].as_str().expect("text");
@@ -374,8 +383,10 @@ fn a_prometheus_page_is_telemetry_enough() {
             let _ = client.write_all((head + &page).as_bytes());
         }
     });
-    let names = ["--telemetry", &url, "--telemetry-rate", "requests_total", "--telemetry-tail", "seconds"];
-    let flags = ["--port", &port, "--goal", "5ms@p99", "--epoch", "100ms"];
+    let source =
+        format!("telemetry={{ prometheus = \"{url}\", rate = \"requests_total\", tail = \"seconds\" }}");
+    let names = ["--set", &source];
+    let flags = ["--port", &port, "--goal", "5ms@p99", "--set", "epoch=100ms"];
     let mut governor = Governor::start(folder.path(), &[&flags[..], &names].concat());
     let epoch = governor.until("one core", |epoch| cpus(epoch) == 1);
     assert_eq!(epoch["seen_by"], url.as_str());
@@ -419,7 +430,7 @@ fn a_governor_that_was_killed_leaves_what_restore_puts_back() {
     let before = server.place();
     let port = server.port.to_string();
     // No load: silence is parked at once.
-    let mut governor = Governor::start(folder.path(), &["--port", &port, "--epoch", "50ms"]);
+    let mut governor = Governor::start(folder.path(), &["--port", &port, "--set", "epoch=50ms"]);
     governor.until("one core", |epoch| cpus(epoch) == 1);
     governor.child.kill().expect("SIGKILL");
     governor.child.wait().expect("its end");
@@ -438,7 +449,7 @@ fn a_dry_run_decides_and_touches_nothing() {
     let server = Memcached::start(folder.path());
     let before = server.place();
     let port = server.port.to_string();
-    let mut governor = Governor::start(folder.path(), &["--port", &port, "--epoch", "50ms", "--dry-run"]);
+    let mut governor = Governor::start(folder.path(), &["--port", &port, "--set", "epoch=50ms", "--dry-run"]);
     governor.until("one core", |epoch| cpus(epoch) == 1 && epoch["actuator"].is_null());
     assert_eq!(server.place(), before);
     let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
@@ -608,7 +619,7 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
     for (words, code, told) in [
         (&["govern", "--port", &free][..], 2, "no process listens on TCP port"),
         (&["govern", "--pid", "4000000"], 2, "no process 4000000"),
-        (&["govern", "--port", &free, "--telemetry", "memcached"], 2, "memcached+requests"),
+        (&["govern", "--port", &free, "--set", "telemetry=memcached"], 2, "memcached+requests"),
         (&["govern", "--port", &free, "--goal", "fast"], 2, "such as 300us@p99"),
         (&["daemon", "--config", "none.toml"], 2, "--config"),
         (&["status", "--socket", "none.sock"], 1, "roost daemon"),

@@ -91,7 +91,7 @@ fn store(folder: &Path) -> Server {
 fn governor(folder: &Path, port: u16) -> Governor {
     let port = port.to_string();
     // Whatever idle states there are: the limit is written where the kernel has a file for it.
-    let flags = ["--port", &port, "--policy", "fixed", "--idle", "70us", "--epoch", "50ms"];
+    let flags = ["--port", &port, "--policy", "fixed", "--idle", "70us", "--set", "epoch=50ms"];
     let mut governor = Governor::start(folder, &flags);
     governor.until("an epoch", |epoch| epoch["epochs"].as_u64() > Some(1));
     governor
@@ -229,7 +229,7 @@ fn what_another_process_needs_is_not_parked() {
     let memcached = Memcached::start(folder.path());
     let port = memcached.port.to_string();
     // No request comes, so one core is enough, and all other work has to leave the other.
-    let flags = ["--port", &port, "--goal", "10s@p99", "--epoch", "50ms", "--park-all"];
+    let flags = ["--port", &port, "--goal", "10s@p99", "--set", "epoch=50ms", "--set", "park=all"];
     let govern = || {
         let mut governor = Governor::start(folder.path(), &flags);
         governor.until("one core", |epoch| epoch["cpus"].as_array().is_some_and(|cpus| cpus.len() == 1));

@@ -474,10 +474,10 @@ fn what_is_wrong_is_told_with_what_to_do() {
     assert!(code == Some(2) && said.contains(&writer), "{code:?}: {said}");
     let root = machine.folder.path().to_str().unwrap();
     for (flags, told) in [
-        (&["--min", "2GHz", "--mid", "1GHz"][..], "f_min"),
-        (&["--cpus", "999"], "leaves none"),
+        (&["--set", "min=2GHz", "--set", "mid=1GHz"][..], "f_min"),
+        (&["--set", "cpus=999"], "leaves none"),
         (&["--threshold", "soon"], "such as p75"),
-        (&["--frequency-actuator", "duty-cycle"], "--allow-msr"),
+        (&["--set", "frequency_actuator=duty-cycle"], "allow_msr = true"),
     ] {
         let (code, said) = refused(&machine, &[&["--root", root][..], flags].concat());
         assert!(code == Some(2) && said.contains(told), "{flags:?}, {code:?}: {said}");

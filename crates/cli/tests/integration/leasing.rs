@@ -201,7 +201,7 @@ fn what_a_lease_may_not_is_refused_with_the_holders_name() {
         (&["daemon", "--config", config], 4, &*process),
         (&["govern", "--port", &port], 4, "is governed already, by user 0, process"),
         (&["govern", "--port", "1"], 2, "listens on TCP port 1"),
-        (&["govern", "--port", &port, "--epoch", "1s"], 2, "--epoch is the daemon's to decide"),
+        (&["govern", "--port", &port, "--set", "epoch=1s"], 2, "--set epoch is the daemon's to decide"),
         (&["govern", "--port", &port, "--metrics", "127.0.0.1:0"], 2, "--metrics is the daemon's"),
         (&["quiesce", "--critical", "4000000", "--background", "1"], 2, "4000000"),
     ] {
@@ -276,9 +276,9 @@ fn a_listed_user_asks_for_nothing_that_affects_others() {
         &["govern", "--unit", "init.scope", "--policy", "fixed"],
         &["govern", "--port", &port, "--policy", "fixed", "--idle", "70us"],
         &["govern", "--port", &port, "--policy", "fixed", "--frequency", "1700MHz"],
-        &["govern", "--port", &port, "--policy", "fixed", "--actuator", "cpuset-v2"],
-        &["govern", "--port", &port, "--policy", "fixed", "--actuator", "hotplug"],
-        &["govern", "--port", &port, "--policy", "fixed", "--telemetry", "memcached:127.0.0.1:1"],
+        &["govern", "--port", &port, "--policy", "fixed", "--set", "actuator=cpuset-v2"],
+        &["govern", "--port", &port, "--policy", "fixed", "--set", "actuator=hotplug"],
+        &["govern", "--port", &port, "--policy", "fixed", "--set", "telemetry=memcached:127.0.0.1:1"],
         &["quiesce", "--critical", "/a", "--background", "/b"],
     ] {
         let Ok(refused) = as_listed(words) else {
@@ -352,7 +352,7 @@ fn a_planner_is_a_part_of_the_daemon_and_its_windows_end_with_its_command() {
     let daemon = Daemon::with(IdleLimits::alone(), "");
     let socket = daemon.socket();
     let mut command = Command::new(ROOST);
-    command.args(["wake", "--json", "--exit-latency", "200us", "--max-stay", "60s", "--socket"]).arg(&socket);
+    command.args(["wake", "--json", "--set", "exit_latency=200us", "--set", "max_stay=60s", "--socket"]).arg(&socket);
     let early = slots::wake::WakeClient::connect(&socket, "early").expect_err("no planner runs");
     assert!(early.to_string().contains("start one with `roost wake`"), "{early}");
     let mut planner = Running::spawn(command);

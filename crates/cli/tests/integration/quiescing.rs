@@ -62,7 +62,14 @@ impl Example {
         command.args(["quiesce", "--json", "--socket"]).arg(self.folder.path().join("roost.sock"));
         command.args(["--critical", &self.client.id().to_string()]);
         command
-            .args(["--background", &self.updater.id().to_string(), "--freezer", "signal", "--always"])
+            .args([
+                "--background",
+                &self.updater.id().to_string(),
+                "--set",
+                "freezer=SIGSTOP",
+                "--set",
+                "always=true",
+            ])
             .args(flags);
         command.stdin(Stdio::null());
         command
@@ -113,6 +120,7 @@ pub fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, B
             return None;
         }
         let told: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(told["format"], 1, "{line}");
         if told["background"][0]["freezes"].as_u64().unwrap() > 0 {
             return Some((child, lines));
         }
@@ -174,7 +182,7 @@ fn it_freezes_and_leaves_nothing_and_a_second_one_is_refused() {
 fn what_a_killed_one_froze_is_let_go_by_restore() {
     const TEST: &str = "what_a_killed_one_froze_is_let_go_by_restore";
     let example = Example::start();
-    let Some((mut child, _lines)) = frozen(TEST, &example, &["--max-pause", "10s"]) else { return };
+    let Some((mut child, _lines)) = frozen(TEST, &example, &["--set", "max_pause=10s"]) else { return };
     // The client goes on every 400 ms; the moment is caught by stopping it.
     until("it stands still", || {
         let is_frozen = example.is_frozen();
@@ -200,10 +208,10 @@ fn one_line_says_what_is_wrong_and_nothing_changes() {
         (vec!["--background", &client], 2, "critical"),
         (vec!["--background", "1"], 4, "process 1"),
         (vec!["--background", &own], 4, "this process is in it"),
-        (vec!["--domain", "cluster:99"], 2, "cluster 0"),
-        (vec!["--max-pause", "0s"], 2, "--max-pause"),
-        (vec!["--max-share", "1.5"], 2, "--max-share"),
-        (vec!["--trigger", "accept"], 2, "listens on a TCP port"),
+        (vec!["--set", "domain=cluster:99"], 2, "cluster 0"),
+        (vec!["--set", "max_pause=0s"], 2, "max_pause = 0"),
+        (vec!["--set", "max_share=1.5"], 2, "max_share = 1.5"),
+        (vec!["--set", "trigger=accept"], 2, "listens on a TCP port"),
     ] {
         let output = example.quiesce(&["--for", "1s"]).args(&flags).output().unwrap();
         let said = said(&output);

@@ -179,7 +179,8 @@ fn what_is_in_force_can_be_printed_and_used_again() {
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
-    let first = print(&["--to", "http://127.0.0.1:9", "--never-stage", "/live", "--period", "100ms"]);
+    let first =
+        print(&["--to", "http://127.0.0.1:9", "--class", "live;path=/live;never", "--period", "100ms"]);
     let file = folder.path().join("stage.toml");
     std::fs::write(&file, &first).unwrap();
     assert_eq!(print(&["--config", file.to_str().unwrap()]), first);

@@ -211,7 +211,7 @@ fn a_store_that_lies_about_itself_steers_no_terminal() {
             });
         }
     });
-    for flags in [&["--once"][..], &["--json"]] {
+    for flags in [&[][..], &["--json"][..]] {
         let text = said(Command::new(ROOST).args(["top", "--server", &address]).args(flags));
         assert!(text.contains("pwned"), "{text}");
         is_harmless(&text);
@@ -228,7 +228,7 @@ fn a_client_of_the_planner_with_such_a_name_steers_no_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, out) = (folder.path().join("roost.sock"), folder.path().join("out"));
     let (socket, out) = (socket.to_str().unwrap(), out.to_str().unwrap());
-    let wake = ["wake", "--exit-latency", "200us", "--socket", socket, "--out", out];
+    let wake = ["wake", "--set", "exit_latency=200us", "--socket", socket, "--out", out];
     let Some(mut terminal) = Terminal::start("wake", &wake) else { return };
     terminal.until("listening at");
     let began = Instant::now();

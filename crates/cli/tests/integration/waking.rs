@@ -53,7 +53,7 @@ fn listening(
     flags: &[&str],
 ) -> Result<(Child, String, BufReader<std::process::ChildStderr>), String> {
     let mut child = Command::new(ROOST)
-        .args(["wake", "--json", "--exit-latency", "200us", "--socket"])
+        .args(["wake", "--json", "--set", "exit_latency=200us", "--socket"])
         .arg(socket)
         .args(flags)
         .stdin(Stdio::null())
@@ -160,7 +160,7 @@ fn account<'a>(status: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
-    let Some(planner) = Planner::start(&["--max-stay", "10s"]) else { return };
+    let Some(planner) = Planner::start(&["--set", "max_stay=10s"]) else { return };
     let before = limit(cpu());
     let client = planner.client("ring test");
     let (asked, stay) = (client.now(), Duration::from_secs(1));
@@ -188,7 +188,7 @@ fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
 
 #[test]
 fn the_event_ends_the_window_and_a_withdrawal_does_too() {
-    let Some(planner) = Planner::start(&["--max-stay", "10s"]) else { return };
+    let Some(planner) = Planner::start(&["--set", "max_stay=10s"]) else { return };
     let client = planner.client("early");
     let far = Duration::from_secs(8);
     let first = client.wake(&[cpu()], client.now() + Duration::from_millis(1), far).id().expect("sent");
@@ -215,7 +215,7 @@ fn idle_ticks(cpu: CpuId) -> String {
 
 #[test]
 fn a_timer_that_the_kernel_sets_opens_windows_too() {
-    let Some(planner) = Planner::start(&["--alarm", "kernel"]) else { return };
+    let Some(planner) = Planner::start(&["--set", "alarm=kernel"]) else { return };
     assert_eq!(planner.status()["alarm"], "kernel");
     let before = limit(cpu());
     let client = planner.client("kernel timer");
@@ -252,7 +252,7 @@ fn a_timer_that_the_kernel_sets_opens_windows_too() {
 
 #[test]
 fn late_over_absurd_and_too_many_requests_are_counted_and_harm_nobody() {
-    let Some(planner) = Planner::start(&["--max-rate", "300"]) else { return };
+    let Some(planner) = Planner::start(&["--set", "max_rate=300"]) else { return };
     let client = planner.client("absurd");
     // Nearer than the lead, and over before anything could be done.
     let soon = client.now() + Duration::from_micros(1);
@@ -338,7 +338,7 @@ fn repeated_runs_timers_arrivals_and_announcements_are_foreseen() {
 
 #[test]
 fn who_dies_asks_for_nothing_any_more() {
-    let Some(planner) = Planner::start(&["--max-stay", "1m"]) else { return };
+    let Some(planner) = Planner::start(&["--set", "max_stay=1m"]) else { return };
     let before = limit(cpu());
     let mut lines = planner.lines();
     assert_eq!(lines.say(r#"{"hello":{"name":"mayfly"}}"#)["done"]["id"], 0);
@@ -379,7 +379,7 @@ fn a_planner_that_is_killed_in_a_window_leaves_what_restore_puts_back() {
 #[test]
 fn a_user_with_many_names_may_ask_for_no_more_than_with_one() {
     let began = std::time::Instant::now();
-    let Some(planner) = Planner::start(&["--max-rate", "10"]) else { return };
+    let Some(planner) = Planner::start(&["--set", "max_rate=10"]) else { return };
     let wake = format!(r#"{{"wake":{{"cpus":"{}","in":"30s","stay":"1us"}}}}"#, cpu().0);
     let mut accepted = 0;
     for name in 0..20 {
@@ -590,8 +590,8 @@ fn what_is_not_allowed_is_one_clear_line_and_nothing_changes() {
         (&["--cpus", "60000"][..], "is not available"),
         (&["--udp", "127.0.0.1:0"], "--token-file"),
         (&["--udp", "127.0.0.1:0", "--token-file", loose], "chmod 600"),
-        (&["--udp", "0.0.0.0:0", "--token-file", good], "--remote"),
-        (&["--max-share", "120"], "percent"),
+        (&["--udp", "0.0.0.0:0", "--token-file", good], "remote = true"),
+        (&["--set", "max_share=120"], "percent"),
         (&["at", "--in", "1ms", "--socket", "/nonexistent/roost.sock"], "no planner answers"),
     ] {
         let output = Command::new(ROOST).arg("wake").args(flags).output().expect("roost runs");
@@ -610,7 +610,7 @@ fn a_second_planner_is_refused_with_the_first_ones_name() {
     // Beside a daemon that has a planner, by that daemon; beside another, by the arbiter's lock.
     for (socket, words) in [(&first, "wake is governed already, by roost wake"), (&own, name.as_str())] {
         let mut command = Command::new(ROOST);
-        command.args(["wake", "--json", "--exit-latency", "200us", "--for", "5s", "--socket"]);
+        command.args(["wake", "--json", "--set", "exit_latency=200us", "--for", "5s", "--socket"]);
         let output = command.arg(socket).output().expect("roost runs");
         assert_eq!(output.status.code(), Some(4), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{output:?}");
@@ -620,7 +620,7 @@ fn a_second_planner_is_refused_with_the_first_ones_name() {
 
 #[test]
 fn c_and_python_clients_are_served() {
-    let Some(planner) = Planner::start(&["--max-stay", "1m"]) else { return };
+    let Some(planner) = Planner::start(&["--set", "max_stay=1m"]) else { return };
     let program = planner.folder.path().join("announce");
     for (compiler, standard, language) in [("cc", "-std=c11", "c"), ("c++", "-std=c++11", "c++")] {
         let done = Command::new(compiler)
@@ -668,7 +668,7 @@ fn c_and_python_clients_are_served() {
 #[test]
 fn strangers_at_the_planners_socket_delay_no_question_of_roots() {
     let Some(folder) = crate::governing::place_for_strangers("strangers at the planner") else { return };
-    let Some(planner) = Planner::start(&["--user", "65534"]) else { return };
+    let Some(planner) = Planner::start(&["--set", "users=[65534]"]) else { return };
     drop(folder);
     fs::set_permissions(planner.folder.path(), fs::Permissions::from_mode(0o711)).expect("its mode");
     let held = crate::governing::held_by_nobody(&planner.socket(), 400);
@@ -691,7 +691,7 @@ fn readers_of_its_lines_that_are_gone_end_no_planner() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("roost.sock");
     let mut child = Command::new(ROOST)
-        .args(["wake", "--exit-latency", "200us", "--out"])
+        .args(["wake", "--set", "exit_latency=200us", "--out"])
         .arg(folder.path().join("run"))
         .arg("--socket")
         .arg(&socket)

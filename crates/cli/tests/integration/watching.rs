@@ -43,7 +43,6 @@ fn a_service_that_is_not_there_is_one_clear_line() {
         (vec!["--cgroup", "/no/such/group"], "no cgroup /no/such/group"),
         (vec!["--unit", "no-such-unit"], "no-such-unit"),
         (vec!["--port", &free, "--sweep", "rate=1k..2k"], "no service listens at"),
-        (vec!["--power-file", "/no/such/file", "--for", "1s"], "--power-file /no/such/file"),
         (vec!["--power-command", "echo none", "--for", "1s"], "printed no number of watts"),
     ] {
         let output = observe(folder.path(), &flags);
@@ -76,10 +75,9 @@ fn a_real_server_is_counted_request_by_request() {
         let port = server.port.to_string();
         let power = folder.path().join("watts");
         std::fs::write(&power, "42.5\n").expect("a file");
-        let output = observe(
-            folder.path(),
-            &["--port", &port, "--for", "2s", "--json", "--power-file", power.to_str().expect("UTF-8")],
-        );
+        let meter = format!("cat {}", power.display());
+        let flags = ["--port", &port, "--for", "2s", "--json", "--power-command", &meter];
+        let output = observe(folder.path(), &flags);
         over.store(true, Ordering::Relaxed);
         (output, client.join().expect("the client"))
     });

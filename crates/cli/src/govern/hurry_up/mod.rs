@@ -14,9 +14,9 @@ use crate::daemon::{Request, View, govern};
 use crate::live::{Live, print_line};
 use crate::run_folder::Place;
 use ::daemon::hurry_up::Hurry;
-use ::daemon::{Config, ControllerReport, Seen, Status};
+use ::daemon::{ControllerReport, Seen, Status};
 use anyhow::Result;
-use linux::{FrequencyActuator, Root};
+use linux::Root;
 use machine::Duration;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -25,15 +25,8 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let root = args.root.clone().map_or_else(Root::system, Root::at);
-    let config = Config {
-        hurry_up: vec![args.table()],
-        socket: crate::daemon::socket_or(args.socket.as_ref(), &root),
-        record: args.record.clone(),
-        audit: args.audit.clone(),
-        frequency_actuator: args.frequency_actuator.map(FrequencyActuator::from),
-        allow_msr: args.allow_msr,
-        ..Config::default()
-    };
+    let mut config = args.configuration()?;
+    config.socket = crate::daemon::socket_or(args.socket.as_ref(), &root);
     for table in config.part().tables() {
         table.check().map_err(crate::daemon::refused)?;
     }

@@ -1,10 +1,12 @@
 //! The arguments of `roost govern hurry-up`.
 
-use super::super::options::ClockActuatorName;
+use crate::setting::{self, Setting};
+use ::daemon::Config;
 use ::daemon::hurry_up::{HurryUpConfig, Preset, threshold};
 use ::observe::functions::FunctionName;
+use anyhow::Result;
 use clap::ValueEnum;
-use machine::{CpuList, Duration, Kilohertz};
+use machine::Duration;
 use std::path::PathBuf;
 
 /// Give speed to the requests that need it: clocks by the threads in a hot function
@@ -15,7 +17,7 @@ use std::path::PathBuf;
 /// than most calls take. Everything that is changed is journalled first and put back at the end, in
 /// whatever way that comes; after a SIGKILL `roost restore` does it.
 #[derive(clap::Args)]
-#[command(after_help = include_str!("../../../help/hurry-up.txt"))]
+#[command(after_long_help = include_str!("../../../help/hurry-up.txt"))]
 pub struct Args {
     /// The slot file, as the agent's `file=` names it
     #[arg(long, value_name = "FILE")]
@@ -39,31 +41,10 @@ pub struct Args {
     /// [default: p95; with --preset paper 450ms]
     #[arg(long, value_name = "TIME|pQ", value_parser = parse_threshold)]
     pub threshold: Option<String>,
-    /// Clock of an idle core, such as 1000MHz [default: the lowest]
-    #[arg(long, value_name = "CLOCK")]
-    pub min: Option<Kilohertz>,
-    /// Clock of a core that works, and of light calls
-    /// [default: 10/13 of the highest, as 2.0 of 2.6 GHz in the paper]
-    #[arg(long, value_name = "CLOCK")]
-    pub mid: Option<Kilohertz>,
-    /// Clock of heavy calls [default: the highest without turbo]
-    #[arg(long, value_name = "CLOCK")]
-    pub max: Option<Kilohertz>,
-    /// Only these of the service's CPUs, such as 0-3,8 [default: all that it may run on]
-    #[arg(long, value_name = "LIST")]
-    pub cpus: Option<CpuList>,
-    /// The means of setting clocks
-    /// [default: scaling_setspeed under the governor userspace, else the bounds]
-    #[arg(long, value_enum, value_name = "MEANS")]
-    pub frequency_actuator: Option<ClockActuatorName>,
-    /// Let `--frequency-actuator duty-cycle` write a model-specific register, which taints the
-    /// kernel until the next boot
-    #[arg(long)]
-    pub allow_msr: bool,
-    /// Run as soon as it is woken, however busy the CPUs are: SCHED_FIFO at priority 1, at most 100
-    /// ms at a stretch (RLIMIT_RTTIME)
-    #[arg(long)]
-    pub realtime: bool,
+    /// Set another key of a [[hurry_up]] (min, mid, max: clocks; cpus, realtime), or
+    /// frequency_actuator, allow_msr or audit, as in roost.toml; may be given again
+    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
+    pub settings: Vec<Setting>,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
@@ -71,20 +52,16 @@ pub struct Args {
     #[arg(long)]
     pub dry_run: bool,
     /// Govern beside another program that sets clocks
-    #[arg(long)]
+    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     pub take_over: bool,
     /// Record inputs and decisions into this folder, for `roost replay`
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub record: Option<PathBuf>,
-    /// Append a line for each change of the threshold, and for changes of clocks by other programs,
-    /// to this file
-    #[arg(long, value_name = "FILE")]
-    pub audit: Option<PathBuf>,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = "Advanced", hide_short_help = true)]
     pub socket: Option<PathBuf>,
     /// Folder for the page and its numbers [default: runs/hurry-up-DATE-TIME, or none with --json]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub out: Option<PathBuf>,
     /// Print a line of JSON for each change instead of the live view
     #[arg(long)]
@@ -103,11 +80,9 @@ pub enum PresetName {
 }
 
 impl Args {
-    /// The table of the configuration that says the same.
-    pub fn table(&self) -> HurryUpConfig {
-        let text = |frequency: Option<Kilohertz>| frequency.map(|frequency| frequency.to_string());
-        HurryUpConfig {
-            name: None,
+    /// The configuration that says the same.
+    pub fn configuration(&self) -> Result<Config> {
+        let table = HurryUpConfig {
             slots: self.slots.clone(),
             uprobe: self.uprobe.iter().map(ToString::to_string).collect(),
             pid: self.pid,
@@ -116,29 +91,32 @@ impl Args {
                 PresetName::Paper => Preset::Paper,
             },
             threshold: self.threshold.clone(),
-            min: text(self.min),
-            mid: text(self.mid),
-            max: text(self.max),
-            cpus: self.cpus.as_ref().map(ToString::to_string),
-            realtime: self.realtime,
-        }
+            ..HurryUpConfig::default()
+        };
+        let (whole, own): (Vec<_>, Vec<_>) =
+            self.settings.iter().partition(|setting| WHOLE.contains(&setting.key.as_str()));
+        let hurry_up = vec![setting::set(table, own, &WHOLE)?];
+        let mut config = setting::set(Config { hurry_up, ..Config::default() }, whole, &[])?;
+        config.record.clone_from(&self.record);
+        Ok(config)
     }
 
     /// Options that a daemon which runs has decided for itself.
-    pub fn whole(&self) -> Vec<&'static str> {
+    pub fn whole(&self) -> Vec<String> {
         let given = [
-            ("--frequency-actuator", self.frequency_actuator.is_some()),
-            ("--allow-msr", self.allow_msr),
             ("--record", self.record.is_some()),
-            ("--audit", self.audit.is_some()),
             ("--out", self.out.is_some()),
             ("--root", self.root.is_some()),
         ];
-        given.into_iter().filter_map(|(flag, is_given)| is_given.then_some(flag)).collect()
+        let flags = given.into_iter().filter_map(|(flag, is_given)| is_given.then(|| flag.to_owned()));
+        flags.chain(setting::given(&self.settings, &WHOLE)).collect()
     }
 }
 
+/// Keys of the daemon as a whole that a command with a daemon of its own sets as well.
+const WHOLE: [&str; 3] = ["frequency_actuator", "allow_msr", "audit"];
+
 /// Refuses a text that is no threshold, and keeps the text.
-fn parse_threshold(text: &str) -> Result<String, String> {
+fn parse_threshold(text: &str) -> std::result::Result<String, String> {
     threshold(text).map(|_| text.to_owned())
 }

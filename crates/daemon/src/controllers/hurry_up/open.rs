@@ -137,7 +137,7 @@ impl Hurry {
             Audit::append_to(path).map_err(|cause| HurryError::Output {
                 path: path.to_owned(),
                 cause,
-                flag: "--audit",
+                flag: "audit",
             })
         });
         let audit = audit.transpose()?.unwrap_or_default();

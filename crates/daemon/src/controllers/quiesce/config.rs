@@ -69,13 +69,13 @@ impl QuiesceConfig {
         }
         if !(0.01..=0.99).contains(&self.max_share) {
             return Err(Refusal::usage(format!(
-                "max_share (--max-share) {}: write a share from 0.01 to 0.99",
+                "max_share = {}: write a share from 0.01 to 0.99",
                 self.max_share
             )));
         }
         if self.max_pause.is_zero() {
             return Err(Refusal::usage(
-                "max_pause (--max-pause) 0: nothing could be frozen at all; write a time such as 250ms",
+                "max_pause = 0: nothing could be frozen at all; write a time such as 250ms",
             ));
         }
         Ok(())

@@ -16,9 +16,9 @@ pub enum QuiesceError {
     #[error("who waits for what cannot be seen here: {0}")]
     Blind(#[from] BpfError),
     /// CPUs that are not there, or that no freezable process uses.
-    #[error("--domain {domain}: {reason}")]
+    #[error("domain = {domain}: {reason}")]
     Domain { domain: String, reason: String },
-    #[error("--trigger {trigger}: {reason}")]
+    #[error("trigger = {trigger}: {reason}")]
     Trigger { trigger: &'static str, reason: String },
     #[error("cannot record into {folder}: {cause}; name another folder with \
              --record", folder = folder.display())]

@@ -103,17 +103,15 @@ impl WakeConfig {
             }
             if !address.ip().is_loopback() && !self.remote {
                 return Err(Refusal::usage(format!(
-                    "{address} can be reached from elsewhere: add remote (--remote) if it shall be"
+                    "{address} can be reached from elsewhere: add remote = true if it shall be"
                 )));
             }
         }
         if !(0.0..=100.0).contains(&self.max_share) || self.max_rate == 0 {
-            return Err(Refusal::usage(
-                "max_share (--max-share) is 0 to 100 percent, and max_rate (--max-rate) at least 1",
-            ));
+            return Err(Refusal::usage("max_share is 0 to 100 percent, and max_rate at least 1"));
         }
         if !(0.0..=100.0).contains(&self.max_share_of_all) {
-            return Err(Refusal::usage("max_share_of_all (--max-share-of-all) is 0 to 100 percent"));
+            return Err(Refusal::usage("max_share_of_all is 0 to 100 percent"));
         }
         self.latency()?;
         list(&self.cpus)?;

@@ -340,7 +340,7 @@ mod tests {
             FrequencyControl::open(machine.root(), &"0-3".parse().unwrap(), options).unwrap_err().to_string()
         };
         let error = refused(&machine, FrequencyOptions { allow_msr: false, ..options() });
-        assert!(error.contains("taints the kernel") && error.contains("--allow-msr"), "{error}");
+        assert!(error.contains("taints the kernel") && error.contains("allow_msr = true"), "{error}");
         machine.remove("dev/cpu/3");
         let error = refused(&machine, options());
         assert!(error.contains("/dev/cpu/3/msr is not there") && error.contains("modprobe msr"), "{error}");

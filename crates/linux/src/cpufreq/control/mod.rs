@@ -95,7 +95,7 @@ pub enum FrequencyError {
         "duty-cycle writes a model-specific register, which taints the kernel (flag S in \
          /proc/sys/kernel/tainted): the duty \
          cycle is put back at the end, the taint stays until the next boot\nhint: allow it with \
-         --allow-msr, or allow_msr = true"
+         allow_msr = true"
     )]
     MsrNotAllowed,
     /// Another process has them, or no lock can tell.

@@ -209,7 +209,7 @@ impl Listening {
             let is_known = is_ours || self.users.contains(&user);
             let refusal = match () {
                 () if !is_known => {
-                    Some(format!("user {user} may not ask: start `roost wake` with --user {user}"))
+                    Some(format!("user {user} may not ask: start `roost wake` with --set users=[{user}]"))
                 }
                 () if !self.has_room(user, is_ours) => {
                     let count = if is_ours { CONNECTIONS_MAX } else { CONNECTIONS_OF_USER };
