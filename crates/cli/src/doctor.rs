@@ -44,7 +44,6 @@ pub struct Args {
     record: Option<PathBuf>,
 }
 
-/// All that `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
     #[serde(flatten)]

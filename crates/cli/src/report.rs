@@ -27,7 +27,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.folder.is_file() {
         return draw(args, &args.folder);

@@ -99,13 +99,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// The service or controller that a command has governed.
 pub struct Request<'a> {
-    /// The table and its options.
     pub config: Config,
     /// The file that the configuration comes from; `None`: the command line.
     pub file: Option<PathBuf>,
     /// The folder below which `/sys`, `/proc` and `/run` lie.
     pub root: Root,
-    /// Decide, and change nothing.
     pub dry_run: bool,
     /// Do not look for other programs that set the same knobs.
     pub take_over: bool,
@@ -283,9 +281,7 @@ fn watch_signals(sender: Sender<Event>, has_file: bool) -> Result<()> {
     Ok(())
 }
 
-/// The lines of services' epochs.
 pub struct Epochs {
-    /// For a program.
     pub json: bool,
 }
 

@@ -68,7 +68,6 @@ struct Named {
     json: bool,
 }
 
-/// The document of `status --json`.
 #[derive(Serialize)]
 struct Whole {
     governed: Vec<::daemon::Status>,

@@ -39,7 +39,6 @@ struct Parked {
     busy: Option<Ratio>,
 }
 
-/// Watches them for `length`.
 pub fn of(governed: &[Status], length: Duration) -> Result<Wakeups> {
     let parked = parked(governed);
     if parked.0.is_empty() {

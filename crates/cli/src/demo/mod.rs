@@ -103,7 +103,6 @@ struct Treatment {
     active_idle: Mode,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let round_length = args.phase_length / u64::from(args.rounds);
     if round_length < ROUND_LEAST {
@@ -352,7 +351,6 @@ fn calibrate(cpus: &Split, seed: u64, stopped: &AtomicBool) -> Result<Rate> {
     Ok(outcome.achieved)
 }
 
-/// Stores every key.
 fn fill(cpus: &Split, seed: u64) -> Result<()> {
     loadgen::fill(&plan(cpus, Pace::Closed { depth: 1 }, Duration::from_millis(1), seed))?;
     Ok(())

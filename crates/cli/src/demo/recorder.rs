@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Writes it.
 #[derive(Debug)]
 pub struct Recorder {
     folder: PathBuf,
@@ -32,7 +31,6 @@ impl Recorder {
         written.with_context(|| format!("cannot write {}", self.folder.join(FRAMES).display()))
     }
 
-    /// Writes the results.
     pub fn summary(&self, summary: &Summary) -> Result<()> {
         let text = serde_json::to_string_pretty(summary)?;
         run_folder::write(&self.folder, SUMMARY, |file| writeln!(file, "{text}"))

@@ -109,7 +109,6 @@ pub struct Total {
 }
 
 impl Total {
-    /// One more round.
     pub fn add(&mut self, treatment: &Treatment, outcome: &Outcome, seen: &Seen) {
         let Seen { first, end, rests, quietest, workers_cpu } = seen;
         let seconds = outcome.measured.as_secs_f64().max(1e-9);
@@ -179,7 +178,6 @@ impl Total {
         }
     }
 
-    /// All rounds as one phase.
     pub fn phase(&self, treatment: &Treatment) -> Phase {
         let count = self.rounds.len().max(1) as f64;
         let at = |share: f64| {
@@ -280,7 +278,6 @@ pub fn invalid(totals: &[Total]) -> Option<String> {
     totals.iter().find_map(|total| total.short.clone())
 }
 
-/// The figures in plain words.
 pub fn told(treatments: &[Treatment], totals: &[Total], compared: &[Compared]) -> Vec<String> {
     let mut lines = Vec::new();
     let (Some(stock), Some(last)) = (totals.first(), totals.last()) else { return lines };

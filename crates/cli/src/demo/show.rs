@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Plain progress is printed for every so manyth frame.
 const PLAIN_EVERY: usize = 10;
 
-/// Everything that shows the run.
 pub struct Show {
     title: String,
     plan: Vec<Planned>,
@@ -70,7 +69,6 @@ impl Show {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// One more moment.
     pub fn frame(&mut self, frame: Frame) {
         if let Err(error) = self.recorder.frame(&frame) {
             self.trouble.get_or_insert_with(|| error.to_string());
@@ -95,7 +93,6 @@ impl Show {
         }
     }
 
-    /// A phase ended.
     pub fn phase_over(&mut self, phase: Phase) {
         self.summary.phases.push(phase);
     }

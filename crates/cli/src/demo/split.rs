@@ -13,12 +13,9 @@ const MIN_WORKERS: usize = 8;
 /// With fewer CPUs the generator has none of its own.
 const CPUS_TO_SPARE: usize = 4;
 
-/// See the module's header.
 #[derive(Debug)]
 pub struct Split {
-    /// The workers'.
     pub server: Vec<CpuId>,
-    /// The generator's.
     pub generator: CpuList,
 }
 

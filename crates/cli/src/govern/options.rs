@@ -26,13 +26,11 @@ pub struct Args {
     pub governing: Governing,
 }
 
-/// The other subcommands.
 #[derive(Subcommand)]
 pub enum Subject {
     HurryUp(Box<super::hurry_up::Args>),
 }
 
-/// The service to govern.
 #[derive(clap::Args)]
 pub struct Governing {
     /// The service that listens on this TCP port
@@ -74,7 +72,7 @@ pub struct Governing {
     /// or audit, as in roost.toml; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
     pub settings: Vec<Setting>,
-    /// Say what would be governed, by which means and within which bounds, and end; change nothing
+    /// Say the plan: the service found, the means and their bounds; change nothing
     #[arg(long)]
     pub plan: bool,
     /// Watch and decide, but touch nothing

@@ -17,7 +17,6 @@ struct Plans<'a> {
     services: &'a [Plan],
 }
 
-/// One service's plan.
 #[derive(Serialize)]
 struct Plan {
     name: String,
@@ -27,9 +26,9 @@ struct Plan {
     cores: Option<u16>,
     idle: policy::governing::IdleModes,
     frequency: policy::governing::FrequencyMode,
-    /// By what its clocks are set, where it is named.
+    /// The means of its clocks, where one is named.
     frequency_actuator: Option<FrequencyActuator>,
-    /// What was found, or why not.
+    /// The service found, or the reason for its absence.
     #[serde(serialize_with = "found_or_not")]
     found: Result<Found, String>,
 }
@@ -65,7 +64,6 @@ fn possible_or_not<S: Serializer>(
     text.serialize(serializer)
 }
 
-/// Says it.
 pub fn run(args: &Governing) -> Result<ExitCode> {
     let config = args.configuration()?;
     warn_of_nothing(&config);

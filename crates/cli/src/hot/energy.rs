@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 /// How long is measured at each clock.
 const AT_EACH_CLOCK: Duration = Duration::from_secs(5);
 
-/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Energy {
     /// Where every figure of it is from.
@@ -25,7 +24,6 @@ pub struct Energy {
     pub measured: Vec<ClockMeasured>,
     /// The model; empty where it is measured.
     pub modelled: Vec<Modelled>,
-    /// The clock of least energy.
     pub best: Option<Kilohertz>,
     /// Its sources, in sentences.
     pub notes: Vec<String>,

@@ -15,36 +15,26 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The program of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A JVM.
     Jvm,
-    /// A native program.
     Native,
 }
 
-/// Everything that was found.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// Its name.
     pub service: String,
-    /// Its process.
     pub pid: u32,
-    /// Its runtime.
     pub kind: Kind,
-    /// Stacks that were sampled.
     pub samples: u64,
     /// Requests a second while calls were counted.
     pub requests_per_s: Option<f64>,
-    /// Its threads.
     pub pools: Vec<PoolFound>,
     /// Best first.
     pub rows: Vec<Row>,
     /// The command that has the best one watched; `None` if none fits.
     pub option: Option<String>,
-    /// Remarks for the reader.
     pub notes: Vec<String>,
     /// By clock, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,7 +52,6 @@ pub struct Found {
 pub struct PoolFound {
     /// Their name, `#` for a number.
     pub name: String,
-    /// How many worked.
     pub threads: usize,
     /// Of all CPU time.
     pub share: Ratio,
@@ -72,7 +61,6 @@ pub struct PoolFound {
     pub serves: bool,
 }
 
-/// One function.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// As people read it.
@@ -95,7 +83,6 @@ pub struct Row {
     pub p99: Option<Duration>,
     /// Mean of those up to the middle.
     pub light: Option<Duration>,
-    /// Its kind.
     pub verdict: Verdict,
     /// Why it was not counted.
     pub why: Option<String>,

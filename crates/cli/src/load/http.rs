@@ -29,7 +29,6 @@ pub(super) struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// A flag that was given.
     pub(super) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--body", self.body.is_some()),

@@ -29,7 +29,6 @@ pub(super) struct MemcacheOptions {
 }
 
 impl MemcacheOptions {
-    /// A flag that was given.
     pub(super) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--keys", self.keys.is_some()),

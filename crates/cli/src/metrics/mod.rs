@@ -3,7 +3,7 @@
 //! ```text
 //!   store.rs        a running store (`roost serve --metrics`)
 //!   sleep.rs        how a machine sleeps and a service answers (`roost observe --metrics`)
-//!   dashboard.rs    tests: the shipped dashboard shows what that page has
+//!   dashboard.rs    tests: the shipped dashboard shows the figures of that page
 //!   daemon.rs       the daemon (`roost daemon --metrics`): one page for all that it runs
 //!   govern.rs, hurry_up.rs, quiesce.rs, wake.rs     the parts of that page
 //!   stage.rs        a staged-burst proxy (`roost stage --metrics`)
@@ -175,7 +175,6 @@ impl Page<'_, '_> {
     }
 }
 
-/// A histogram's content.
 struct Buckets {
     /// Of all values.
     sum: f64,

@@ -1,4 +1,4 @@
-//! Metrics of quiescence: the time in which all CPUs slept together, and what was frozen for it.
+//! Metrics of quiescence: the time in which all CPUs slept together, and the units frozen for it.
 
 use super::Page;
 use daemon::quiesce::{BackgroundStatus, QuiesceStatus};

@@ -11,9 +11,7 @@ use serde::Serialize;
 pub struct Answers {
     /// Who answered, and where.
     pub service: String,
-    /// The source of the observation.
     pub way: String,
-    /// Requests answered.
     pub requests: u64,
     /// Those of them that were timed, where that was not each.
     pub timed: u64,
@@ -35,7 +33,6 @@ pub struct Answers {
     pub wakes_hidden: u64,
 }
 
-/// Percentiles of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
     /// How many.
@@ -44,13 +41,9 @@ pub struct Times {
     pub mean: Duration,
     /// In the middle.
     pub p50: Duration,
-    /// 95th percentile.
     pub p95: Duration,
-    /// 99th percentile.
     pub p99: Duration,
-    /// 99.9th percentile.
     pub p999: Duration,
-    /// The longest.
     pub max: Duration,
 }
 

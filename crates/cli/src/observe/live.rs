@@ -109,7 +109,6 @@ fn target(args: &Args, root: &Root) -> Result<Option<Service>> {
     found.and_then(Service::with_port).map(Some).map_err(usage)
 }
 
-/// Everything that watches.
 struct Watch {
     watched: Watched,
     service: Option<Service>,

@@ -5,14 +5,14 @@
 //!   live.rs       this machine, now
 //!   from.rs       a recording made elsewhere
 //!   power.rs      the user's own meter
-//!   scrape.rs     what the watched service tells about itself
+//!   scrape.rs     the watched service's own figures
 //!   answers.rs    how the watched service answered
 //!   sweep.rs      our own load at several rates, under each depth of sleep
-//!   view.rs       what the terminal shows meanwhile
-//!   watched.rs    what is known of the machine that was watched
-//!   table.rs      what a person reads
+//!   view.rs       the live view
+//!   watched.rs    the facts about the watched machine
+//!   table.rs      the tables
 //!   page.rs       report.html
-//!   results.rs    what a machine reads, and the run's folder
+//!   results.rs    JSON, and the run's folder
 //! ```
 
 mod answers;

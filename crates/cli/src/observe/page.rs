@@ -27,7 +27,6 @@ pub struct RequestPoint {
     pub per_s: f64,
     /// Response time in the middle.
     pub p50_ns: Option<f64>,
-    /// The tail.
     pub p99_ns: Option<f64>,
 }
 
@@ -47,7 +46,6 @@ pub const METHOD: [&str; 5] = [
      (Tradeoffs paper, section III C). Power of states comes from a table and is modelled.",
 ];
 
-/// The page.
 pub fn page(info: &RunInfo, observation: &Observation) -> Page {
     let findings = &observation.findings;
     let machine = observation

@@ -15,10 +15,8 @@ use serde::Serialize;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Everything that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observation {
-    /// Its subject.
     pub title: String,
     /// Who wrote the recording, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,7 +28,6 @@ pub struct Observation {
     pub notes: Vec<String>,
     /// How the CPUs slept.
     pub findings: Findings,
-    /// The conclusions.
     pub verdict: Verdict,
     /// The same in sentences.
     pub words: Vec<String>,
@@ -43,7 +40,6 @@ pub struct Observation {
     /// The service's own telemetry, for comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scraped: Option<Scraped>,
-    /// Power on average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power: Option<Power>,
     /// How much work the CPUs did for their cycles, where the processor counts (Tradeoffs paper,
@@ -61,7 +57,6 @@ pub struct Observation {
 /// The verdict's bounds, put to the test.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verified {
-    /// Pairs of blocks.
     pub pairs: u32,
     /// The tail with sleep as shallow as it goes, mean of the blocks.
     pub shallow_p99: Duration,
@@ -76,18 +71,14 @@ pub struct Verified {
 /// Power on average, with its source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Power {
-    /// How much.
     pub mean: Microwatts,
     /// The meter, or the model.
     pub source: String,
 }
 
-/// One CPU's work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Work {
-    /// Which.
     pub cpu: CpuId,
-    /// Instructions per cycle.
     pub per_cycle: Option<f64>,
     /// Share of its cycles in which it waited for memory or another far unit.
     pub stalled: Option<Ratio>,
@@ -96,7 +87,6 @@ pub struct Work {
 /// A state of the hardware's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HardwareState {
-    /// Which CPU's core.
     pub cpu: CpuId,
     /// As the hardware calls it.
     pub state: String,

@@ -111,7 +111,6 @@ struct Measured {
     states: Vec<(String, Ratio)>,
 }
 
-/// All of it.
 #[derive(Debug, Serialize)]
 struct Sweep {
     target: String,

@@ -6,7 +6,6 @@ use machine::{Duration, LengthHistogram, Ratio};
 use observe::scrape::Now;
 use report::terminal::{CpuSleeps, LengthBar, OwnWord, RequestNow, SleepView};
 
-/// The view as it grows.
 pub struct View {
     shown: SleepView,
     /// All idle periods since the beginning, for the histogram.

@@ -21,7 +21,6 @@ pub struct Watched {
     table: CstateTable,
     /// The measured latencies and the forbidden states.
     pub known: Known,
-    /// Its power.
     pub power: PowerEvidence,
 }
 

@@ -1,4 +1,4 @@
-//! `roost quiesce`: background work stands still while what matters waits.
+//! `roost quiesce`: background work stands still while critical work waits.
 //!
 //! ```text
 //!   options.rs    the options
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     govern(request, Arc::new(Mutex::new(view)))
 }
 
-/// What is frozen, live, and the page at the end.
+/// The frozen units, live, and the page at the end.
 struct Frozen {
     json: bool,
     live: Live,

@@ -1,4 +1,4 @@
-//! What `roost quiesce` is asked for.
+//! The arguments of `roost quiesce`.
 
 use crate::setting::{self, Setting};
 use ::daemon::quiesce::QuiesceConfig;
@@ -6,23 +6,23 @@ use anyhow::Result;
 use machine::Duration;
 use std::path::PathBuf;
 
-/// Let background work stand still while what matters waits, so that all CPUs sleep together
+/// Let background work stand still while critical work waits, so that all CPUs sleep together
 ///
 /// While every critical thread is blocked in a network or disk wait that is expected to last for
-/// more than 20 times what freezing and thawing take, as measured on these groups, the background
+/// more than 20 times as long as freezing and thawing take, as measured on these groups, the background
 /// units are frozen. They go on as soon as a critical thread does or blocks on anything else, and
 /// after max_pause (250 ms) at the latest. A unit that itself woke a critical thread is left alone for a
 /// second.
 ///
 /// Whether that pays is tried out in turns with freezing and without, of half a second and
 /// more: for some seconds, or for minutes where waits are long. It stays on only if all CPUs
-/// are idle for at least 2 % of the time more, and if what was seen excludes that the cycles or
+/// are idle for at least 2 % of the time more, and if the trial excludes that the cycles or
 /// waits of critical threads are longer by more than 1 %. Else it is left off. It is tried
 /// again after a minute, then, while the answer stays the same, after two, four, up to an hour.
 /// Critical work that needs a background unit through a third process is found out by that
 /// trial alone: no graph of waits is drawn, and while the trial lasts that work is slower.
 ///
-/// Never frozen, whatever is asked: what others wait for (log, bus, sshd, logind, udevd,
+/// Never frozen, whatever is asked: services that others wait for (log, bus, sshd, logind, udevd,
 /// kubelet, container runtimes), system.slice, init.scope, a tree's root, and any unit from
 /// which this command was started.
 ///
@@ -33,10 +33,10 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = include_str!("../../help/quiesce.txt"))]
 pub struct Args {
-    /// What matters
+    /// Work that matters: its threads are never frozen
     #[arg(long, value_name = "UNIT", required = true, num_args = 1..)]
     pub critical: Vec<String>,
-    /// What may stand still meanwhile
+    /// Work that may stand still while critical work waits
     #[arg(long, value_name = "UNIT", required = true, num_args = 1..)]
     pub background: Vec<String>,
     /// End after this time [default: when a signal comes]
@@ -49,7 +49,7 @@ pub struct Args {
     /// Folder for a log of all that was decided upon, for `roost replay`
     #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub record: Option<PathBuf>,
-    /// Show what would be frozen, and touch nothing
+    /// Show the groups that would be frozen, and touch nothing
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]

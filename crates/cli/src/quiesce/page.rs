@@ -1,4 +1,4 @@
-//! `report.html` of a run: how much of the time all CPUs slept together, and what stood still for it.
+//! `report.html` of a run: how much of the time all CPUs slept together, and the units that stood still for it.
 //!
 //! Pure but for [`write()`]. All of it is measured; how much power that saves is not, for no meter is read here.
 
@@ -29,9 +29,7 @@ const METHOD: [&str; 5] = [
      itself, and adds nothing for a package whose CPUs all sleep.",
 ];
 
-/// All that was kept.
 const NUMBERS: &str = "quiesce.json";
-/// Its folder.
 pub const KIND: Kind = Kind { name: "quiesce", mark: NUMBERS };
 /// Points of a figure; a longer run's are thinned.
 pub const SAMPLES_MAX: usize = 2_000;
@@ -53,7 +51,6 @@ impl Sample {
     }
 }
 
-/// What a run was.
 #[derive(Debug, Serialize)]
 struct Told {
     last: QuiesceStatus,

@@ -15,7 +15,6 @@ use std::process::ExitCode;
 
 const INSTANCE: &str = "quiesce";
 
-/// A run, replayed.
 #[derive(Debug, Serialize)]
 struct Replayed {
     segments: usize,

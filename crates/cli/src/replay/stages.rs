@@ -13,7 +13,6 @@ use std::process::ExitCode;
 
 const PREFIX: &str = "stage-";
 
-/// One stage, replayed.
 #[derive(Debug, Serialize)]
 struct Replayed {
     stage: String,

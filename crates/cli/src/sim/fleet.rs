@@ -1,8 +1,8 @@
-//! `roost sim fleet`: servers behind a root, and what the slowest leaf makes of the tail.
+//! `roost sim fleet`: servers behind a root, whose tail is that of the slowest leaf.
 //!
 //! ```text
 //!   results.rs    one JSON document, CSV files
-//!   summary.rs    what a person reads at the end
+//!   summary.rs    the tables at the end
 //!   page.rs       report.html
 //! ```
 

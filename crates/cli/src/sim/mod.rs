@@ -1,9 +1,9 @@
-//! `roost sim`: what each policy would do to a service, before a machine is touched.
+//! `roost sim`: the effect of each policy on a service, before a machine is touched.
 //!
 //! ```text
 //!   run.rs        every contestant once
 //!   sweep.rs      every contestant in every cell of a grid
-//!   summary.rs    what a person reads at the end
+//!   summary.rs    the tables at the end
 //!   fleet.rs      servers behind a root
 //! ```
 

@@ -1,5 +1,5 @@
-//! What a person reads at the end of a run: its tables, what became of the goals, and what all of
-//! it rests on.
+//! The tables at the end of a run, the goals that were met or missed, and the foundations of all
+//! figures.
 
 use super::figures::Figure;
 use super::results::{Entry, Results};
@@ -7,7 +7,7 @@ use crate::table::{TIE, Table, wrap};
 use sim::outcome::Verdict;
 use std::fmt::Write as _;
 
-/// The tables of one run: times, power, cores, sleeps, deadlines, and what else there is to say.
+/// The tables of one run: times, power, cores, sleeps, deadlines, and remarks.
 pub fn of_run(results: &Results, columns: usize) -> String {
     let entries = &results.entries;
     let mut text = format!("{}\n{}\n", results.title, setting(results));
@@ -87,7 +87,7 @@ fn of_figures(entries: &[Entry], figures: &[Figure]) -> Table {
     table
 }
 
-/// What an unstable run measured means nothing.
+/// The figures of an unstable run mean nothing.
 fn has_figures(entry: &Entry) -> bool {
     entry.outcome.verdict != Verdict::Unstable
 }
@@ -192,7 +192,7 @@ fn energy_sources(results: &Results) -> String {
     sources.join(", ")
 }
 
-/// What the figures rest on: assumptions, ESTIMATEs, and the machine's sources. For the end.
+/// The foundations of the figures: assumptions, ESTIMATEs, and the machine's sources. For the end.
 pub fn foundations(results: &Results, columns: usize) -> String {
     let mut text = String::new();
     let mut list = |heading: &str, lines: &[String]| {

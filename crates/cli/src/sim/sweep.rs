@@ -1,6 +1,6 @@
 //! `roost sim sweep`: a grid over any keys of a scenario, every contestant in each cell.
 //!
-//! The folder is the memory: `run.toml` says what is swept, `cells.jsonl` has what is finished.
+//! The folder is the memory: `run.toml` has the scenario and its axes, `cells.jsonl` the finished cells.
 //! Going on after a kill, and adding values to an axis, are the same thing: whatever is in the file
 //! already is not run again. A folder takes cells of one scenario only, so that a row of its table
 //! can be compared with any other.
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 const CSV: &str = "cells.csv";
 
-/// What is swept: the scenario named, or that of the folder, with the changes of the command line.
+/// The swept scenario: the one named, or that of the folder, with the changes of the command line.
 fn document(args: &Args) -> Result<Document> {
     let document = match (&args.scenario, &args.resume) {
         (None, Some(place)) => {
@@ -128,7 +128,7 @@ fn not_begun(place: &Path) -> anyhow::Error {
     ))
 }
 
-/// What a sweep that was begun in this folder said about itself.
+/// The facts that a sweep begun in this folder left there.
 fn earlier(place: &Path) -> Result<Option<RunInfo>> {
     let path = place.join(folder::INFO);
     let text = match std::fs::read_to_string(&path) {
@@ -169,7 +169,7 @@ fn check_same(place: &Path, earlier: &RunInfo, now: &RunInfo) -> Result<()> {
     )))
 }
 
-/// Runs what is missing, and keeps each cell as it finishes.
+/// Runs the missing cells, and keeps each cell as it finishes.
 fn simulate(missing: &[&Planned], options: &Options, file: &mut Cells) -> Result<()> {
     let progress = Progress::new(missing.len(), options.json);
     missing.chunks(CELLS_AT_A_TIME).try_for_each(|cells| simulate_some(cells, options, file, &progress))?;
@@ -236,7 +236,6 @@ fn swept(cell: &Cell) -> Swept<'_> {
     Swept { axes: axes.collect(), outcome: &cell.run.outcome }
 }
 
-/// The sweep as JSON.
 #[derive(Serialize)]
 struct AsJson<'a> {
     #[serde(flatten)]
@@ -244,7 +243,7 @@ struct AsJson<'a> {
     cells: &'a [Cell],
 }
 
-/// The table for a terminal, and what it rests on.
+/// The table for a terminal, and its foundations.
 fn told(args: &Args, scenario: &Scenario, about: &Results, cells: &[Cell]) -> String {
     let named = |names: &[String]| names.iter().filter_map(|name| name.parse().ok()).collect::<Vec<Figure>>();
     let mut figures = args.metrics.clone();

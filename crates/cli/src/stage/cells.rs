@@ -3,7 +3,6 @@
 use ::proxy::Status;
 use machine::Duration;
 
-/// A table's text.
 pub struct Cells {
     /// Heads of the columns, that of the names first.
     pub head: Vec<String>,

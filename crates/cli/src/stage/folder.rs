@@ -34,7 +34,6 @@ const SUMMARY: &str = "summary.json";
 pub struct Reading {
     /// Since the beginning.
     pub at_s: f64,
-    /// All that was seen.
     #[serde(flatten)]
     pub status: Status,
 }
@@ -46,12 +45,10 @@ pub struct Went {
     pub at_s: f64,
     /// The server's place in the configuration.
     pub server: usize,
-    /// The rest.
     #[serde(flatten)]
     pub burst: Burst,
 }
 
-/// A run's folder.
 pub struct Folder {
     place: PathBuf,
     info: RunInfo,
@@ -68,7 +65,6 @@ struct Kept {
     readings: Vec<Reading>,
     every: usize,
     seen: usize,
-    /// The first ones.
     bursts: Vec<Went>,
 }
 

@@ -4,7 +4,7 @@
 //!   options.rs    flags and the file, as one configuration
 //!   folder.rs     the folder of a run: readings and bursts as they come, in the end a summary and a page
 //!   page.rs       that page
-//!   told.rs       the same in a terminal: what is going on, and what came out
+//!   told.rs       the same in a terminal, during the run and at its end
 //!   cells.rs      the tables that both show
 //! ```
 

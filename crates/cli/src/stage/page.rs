@@ -10,7 +10,6 @@ use report::figures::{
 };
 use report::run::RunInfo;
 
-/// The page.
 pub fn page(info: &RunInfo, readings: &[Reading], bursts: &[Went]) -> Page {
     Page {
         summary: summary(readings),

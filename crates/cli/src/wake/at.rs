@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Ask that CPUs be ready at a time from now, and wait until that is over
 ///
-/// What was asked is taken back when the caller ends, so this stays until the window has passed.
+/// The request is taken back when the caller ends, so this stays until the window has passed.
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../help/wake-at.txt"))]
 pub struct At {

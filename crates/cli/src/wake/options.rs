@@ -7,13 +7,12 @@ use machine::{CpuList, Duration};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The planner's own options.
 #[derive(clap::Args)]
 pub struct Options {
     /// Which CPUs may be kept awake, such as 0-3 [default: all that this process may use]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
-    /// Measure what waking takes, say it, and end
+    /// Measure the time that waking takes, say it, and end
     #[arg(long)]
     pub calibrate: bool,
     /// Hear announcements in datagrams here; needs --token-file
@@ -29,7 +28,7 @@ pub struct Options {
     /// max_share_of_all, users, remote, remote_cpus), as in roost.toml; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
     settings: Vec<Setting>,
-    /// Foresee what disks will answer, from the kernel's own events: no program need say anything
+    /// Foresee the answers of disks, from the kernel's own events: no program need say anything
     #[arg(long)]
     disks: bool,
     #[command(flatten)]

@@ -23,11 +23,8 @@ const METHOD: [&str; 4] = [
      powers of this processor's table.",
 ];
 
-/// All that was kept.
 const NUMBERS: &str = "wake.json";
-/// Its folder.
 pub const KIND: Kind = Kind { name: "wake", mark: NUMBERS };
-/// The run second by second.
 const READINGS: &str = "readings.jsonl";
 /// Readings of longer runs are thinned.
 const READINGS_MAX: usize = 4096;

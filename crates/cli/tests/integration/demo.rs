@@ -1,4 +1,4 @@
-//! `roost demo`: what it says and leaves behind, never how fast this machine is.
+//! `roost demo`: its words and the files that it leaves, never how fast this machine is.
 
 use crate::fixture::{IdleLimits, ROOST, signal};
 use linux::EndsWithParent as _;

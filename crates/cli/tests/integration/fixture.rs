@@ -149,7 +149,6 @@ pub fn signal(pid: u32, name: &str) {
     assert!(sent.success(), "process {pid} takes SIG{name}");
 }
 
-/// A plain client.
 pub struct Client {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,

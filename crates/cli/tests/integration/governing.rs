@@ -69,7 +69,6 @@ impl Drop for Memcached {
     }
 }
 
-/// A governor that runs.
 pub struct Governor {
     pub child: Child,
     epochs: BufReader<ChildStdout>,
@@ -127,7 +126,7 @@ impl Governor {
         command.output().expect("roost runs")
     }
 
-    /// SIGTERM; what it said in the end.
+    /// SIGTERM; its last words.
     pub fn end(self) -> (Option<i32>, String) {
         self.end_by("TERM")
     }
@@ -458,7 +457,7 @@ fn a_dry_run_decides_and_touches_nothing() {
     assert_eq!(server.place(), before);
 }
 
-/// What a daemon says to systemd next.
+/// The next message of a daemon to systemd.
 fn told(systemd: &UnixDatagram) -> String {
     let mut bytes = [0; 256];
     let length = systemd.recv(&mut bytes).expect("systemd is told");

@@ -186,7 +186,7 @@ fn a_run_shorter_than_its_shape_says_how_much_is_played() {
     assert!(error.contains("--compress 1440 plays all"), "{error}");
 }
 
-/// What is wrong is named, and what to write instead.
+/// An error names the wrong word and its fix.
 #[test]
 fn messages_say_what_to_do() {
     let empty = tempfile::tempdir().expect("a folder");

@@ -352,7 +352,9 @@ fn a_planner_is_a_part_of_the_daemon_and_its_windows_end_with_its_command() {
     let daemon = Daemon::with(IdleLimits::alone(), "");
     let socket = daemon.socket();
     let mut command = Command::new(ROOST);
-    command.args(["wake", "--json", "--set", "exit_latency=200us", "--set", "max_stay=60s", "--socket"]).arg(&socket);
+    command
+        .args(["wake", "--json", "--set", "exit_latency=200us", "--set", "max_stay=60s", "--socket"])
+        .arg(&socket);
     let early = slots::wake::WakeClient::connect(&socket, "early").expect_err("no planner runs");
     assert!(early.to_string().contains("start one with `roost wake`"), "{early}");
     let mut planner = Running::spawn(command);

@@ -1,4 +1,4 @@
-//! The folder of locks and journals: what another user can do to it, and what of it is believed.
+//! The folder of locks and journals: the powers of another user there, and the files that are believed.
 
 use crate::fixture::{ROOST, is_installed, signal, skipped};
 use crate::putting_back::{limits, machine, restore, start, wait_for_limits};

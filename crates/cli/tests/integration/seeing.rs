@@ -1,4 +1,4 @@
-//! What a running store tells: `stats roost`, the metrics page, a state file.
+//! The figures of a running store: `stats roost`, the metrics page, a state file.
 
 use crate::fixture::Server;
 use linux::EndsWithParent as _;

@@ -19,7 +19,6 @@ pub struct Terminal {
     text: Vec<u8>,
 }
 
-/// How it ended.
 pub struct Left {
     pub code: i32,
     /// All that was written to the terminal.

@@ -1,4 +1,4 @@
-//! What a person sees who types something wrong: one clear error that names the fix, and exit code
+//! The answer to wrong words on the command line: one clear error that names the fix, and exit code
 //! 2.
 
 use crate::fixture::{ROOST, Server};

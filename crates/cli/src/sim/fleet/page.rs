@@ -95,7 +95,7 @@ fn limit(facts: &Facts, quantile: f64) -> Option<Limit> {
     Some(Limit::level(format!("goal: {goal}"), goal.latency.as_nanos() as f64))
 }
 
-/// What waiting for more leaves costs.
+/// The cost of waiting for more leaves.
 fn tail(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
     let figure = |title: &str, quantile: f64, of: fn(&Responses) -> Option<Estimate>| {
         let x = Quantity::new("leaves waited for", Unit::Count).log();
@@ -141,7 +141,7 @@ fn tail(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
     }
 }
 
-/// Who draws what.
+/// The power that each part draws.
 fn power(fleets: &[&FleetOutcome]) -> Section {
     let part = |place: usize, name: &str, of: fn(&sim::outcome::Power) -> f64| BarPart {
         name: name.to_owned(),
@@ -196,7 +196,6 @@ fn power(fleets: &[&FleetOutcome]) -> Section {
     }
 }
 
-/// Over time.
 fn course(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
     let over = |title: &str, see: &str, y: Quantity, of: &dyn Fn(&Stretch) -> Option<f64>| {
         let mut lines = Lines::new(title, see, Quantity::new("simulated time", Unit::Seconds), y);

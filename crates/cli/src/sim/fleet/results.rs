@@ -1,4 +1,4 @@
-//! What came out of fleets, for machines.
+//! The results of fleets, for machines.
 
 use super::super::results::{Judged, Results};
 use machine::Platform;
@@ -9,30 +9,22 @@ use sim::outcome::{Estimate, Power, Responses, Verdict};
 use sim::statistics::Quantity;
 use std::io::{self, Write};
 
-/// All of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct FleetResults {
-    /// Version of this document's format.
     format: u32,
-    /// What it is about.
     pub title: String,
-    /// What was assumed.
     assumptions: Vec<String>,
-    /// ESTIMATEs that the scenario names.
     estimates: Vec<String>,
     /// The machines, each once, with their sources.
     pub machines: Vec<Platform>,
-    /// The fleets, in order.
     pub fleets: Vec<Entry>,
 }
 
-/// A fleet's run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry {
     /// The goal, held against the root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Judged>,
-    /// The figures.
     #[serde(flatten)]
     pub outcome: FleetOutcome,
 }
@@ -56,7 +48,7 @@ pub const TIMES: [(&str, Time); 5] = [
 const COLUMNS: [&str; 5] = ["mean", "p50", "p95", "p99", "p999"];
 
 impl FleetResults {
-    /// `about` says what the scenario is.
+    /// `about` describes the scenario.
     pub fn new(about: &Results, goal: Option<Goal>, outcomes: Vec<FleetOutcome>) -> Self {
         let entry = |outcome: FleetOutcome| Entry { goal: goal.map(|goal| judge(goal, &outcome)), outcome };
         Self {
@@ -171,7 +163,7 @@ impl FleetResults {
     }
 }
 
-/// The root decides: it is what those who ask the fleet wait for.
+/// The root decides: its callers wait for it.
 fn judge(goal: Goal, outcome: &FleetOutcome) -> Judged {
     if outcome.verdict == Verdict::Unstable {
         return Judged { goal, found_ns: None, met: Some(false) };

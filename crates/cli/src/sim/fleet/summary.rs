@@ -1,4 +1,4 @@
-//! What a person reads at the end of a fleet's run.
+//! The tables at the end of a fleet's run.
 
 use super::super::figures::Unit;
 use super::results::{Entry, FleetResults, TIMES};
@@ -7,7 +7,7 @@ use sim::fleet::FleetOutcome;
 use sim::outcome::{Estimate, Power, Responses, Verdict};
 use std::fmt::Write as _;
 
-/// The tables: what the root takes, what waiting for more leaves costs, power, servers by policies,
+/// The tables: the root's response times, the cost of waiting for more leaves, power, servers by policies,
 /// deadlines.
 pub fn of_fleets(results: &FleetResults, columns: usize) -> String {
     let mut text = format!("{}\n{}\n", results.title, setting(results));
@@ -52,7 +52,7 @@ pub fn of_fleets(results: &FleetResults, columns: usize) -> String {
     text
 }
 
-/// How many of what, in a line.
+/// The numbers of servers and leaves, in a line.
 fn setting(results: &FleetResults) -> String {
     let machines = results.machines.iter().map(|machine| {
         let (sockets, cores, threads) = (machine.sockets, machine.cores_per_socket, machine.threads_per_core);
