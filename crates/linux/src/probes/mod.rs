@@ -416,10 +416,10 @@ fn unless_lacking<T>(loaded: Result<T, BpfError>) -> Option<T> {
 
 /// In the state idle since boot: the fourth number of the CPU's line in `/proc/stat`.
 #[cfg(test)]
-fn idle_ticks(cpu: CpuId) -> String {
+fn idle_ticks(cpu: CpuId) -> u64 {
     let text = std::fs::read_to_string("/proc/stat").expect("proc");
     let line = text.lines().find(|line| line.starts_with(&format!("{cpu} "))).expect("the CPU's line");
-    line.split_ascii_whitespace().nth(4).expect("its idle time").to_owned()
+    line.split_ascii_whitespace().nth(4).and_then(|ticks| ticks.parse().ok()).expect("its idle time")
 }
 
 #[cfg(test)]

@@ -7,6 +7,9 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 /// repeated, this many times.
 const BUSY_MAX: usize = 10;
 
+/// Ticks idle, of the two thousand of [`PATIENCE`], in which a look must meet a sleep.
+const MUCH_IDLE: u64 = 200;
+
 /// The last CPU's; `None`, and why, where the kernel has none.
 fn alarm() -> Option<(AlarmProgram, KernelAlarm)> {
     let cpu = *crate::allowed_cpus().unwrap().0.last().unwrap();
@@ -98,7 +101,9 @@ fn a_cpu_that_sleeps_past_a_new_time_is_known_and_rung() {
             if began.elapsed() >= PATIENCE {
                 turns += 1;
                 let now = crate::probes::idle_ticks(alarm.cpu);
-                assert!(now == idle && turns < BUSY_MAX, "it sleeps, and its timer is there");
+                // On a busy CPU a short sleep may pass between two looks.
+                let is_busy = now - idle < MUCH_IDLE;
+                assert!(is_busy && turns < BUSY_MAX, "it sleeps, and its timer is there");
                 (idle, began) = (now, std::time::Instant::now());
             }
         }
