@@ -26,13 +26,18 @@
 //! Not here: real-time and deadline tasks (which ask for the fastest gear), the boost after waiting
 //! for I/O, clamps (`uclamp`), and the rounding of time to units of 1024 ns and 1024 us.
 
+mod pelt;
+mod server;
+
+pub use server::PerCpu;
+
 use super::{GearIndex, GearTable};
-use machine::{CpuId, Duration, Instant};
+use machine::{Duration, Instant};
+use pelt::Utilisation;
 use policy::check::Check;
-use policy::kind::{Decision, FrequencyPolicy, Make, Making, Policy, Readings, Request, Seen, Watch};
+use policy::kind::Make;
 use policy::registry::{Entry, Parameter, Question, Word, flag, number, settings, time};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 
 pub static ENTRY: Entry = Entry {
     words: &[Word::new("schedutil", "Linux's: by the scheduler's average", |_| settings(Params::default()))],
@@ -157,120 +162,6 @@ impl Schedutil {
         } else if excess >= MARGIN {
             self.estimate -= WEIGHT * excess;
         }
-    }
-}
-
-/// PELT for one core.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Utilisation {
-    half_life_ns: f64,
-    value: f64,
-    at: Instant,
-    running: bool,
-    speed: f64,
-    /// Nanoseconds that the slowed clock of PELT is behind real time (`clock_task - clock_pelt`).
-    behind_ns: f64,
-}
-
-impl Utilisation {
-    /// A core at this utilisation was never idle, and no idle time was taken from it
-    /// (`update_idle_rq_clock_pelt`).
-    const FULL: f64 = 0.999;
-
-    fn new(half_life: Duration) -> Self {
-        let half_life_ns = half_life.as_nanos().max(1) as f64;
-        Self { half_life_ns, value: 0.0, at: Instant::ZERO, running: false, speed: 1.0, behind_ns: 0.0 }
-    }
-
-    /// Up to `now` everything was as it was set; an earlier `now` changes nothing.
-    fn advance(&mut self, now: Instant) {
-        let span_ns = now.since(self.at).as_nanos() as f64;
-        self.at = self.at.max(now);
-        if self.running {
-            let counted_ns = span_ns * self.speed;
-            self.behind_ns += span_ns - counted_ns;
-            self.value = 1.0 - (1.0 - self.value) * self.fade(counted_ns);
-        } else {
-            self.value *= self.fade(span_ns);
-        }
-    }
-
-    fn set(&mut self, running: bool, speed: f64) {
-        if self.running && !running {
-            let behind_ns = std::mem::take(&mut self.behind_ns);
-            if self.value < Self::FULL {
-                self.value *= self.fade(behind_ns);
-            }
-        }
-        self.running = running;
-        // Above the nominal clock time counts in full: there is no more than 1.
-        self.speed = if speed.is_nan() { 1.0 } else { speed.clamp(0.0, 1.0) };
-    }
-
-    fn fade(&self, span_ns: f64) -> f64 {
-        (-span_ns / self.half_life_ns).exp2()
-    }
-}
-
-pub struct PerCpu {
-    gears: GearTable,
-    cpus: Vec<Schedutil>,
-    due: Option<Instant>,
-    decisions: VecDeque<Decision>,
-}
-
-impl PerCpu {
-    fn new(making: &Making<'_>) -> Self {
-        let cpus = vec![Schedutil::new(making.params()); making.cpus()];
-        let due = cpus.first().map(|governor| Instant::ZERO + governor.period());
-        Self { gears: making.gears(), cpus, due, decisions: VecDeque::new() }
-    }
-
-    #[inline]
-    fn change(&mut self, now: Instant, cpu: usize, running: bool, gear: GearIndex) -> Option<GearIndex> {
-        let speed = self.gears.speed(gear);
-        self.cpus[cpu].handle_change(now, &self.gears, running, speed)
-    }
-}
-
-impl Policy for PerCpu {
-    fn readings(&self) -> Readings {
-        Readings { cpus: true, quantile: None }
-    }
-
-    fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
-        for (cpu, totals) in seen.cpus.iter().enumerate().filter(|(_, totals)| totals.is_working) {
-            if let Some(gear) = self.change(now, cpu, true, totals.gear) {
-                self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu as u16), gear });
-            }
-        }
-        self.due = self.cpus.first().map(|governor| now + governor.period());
-    }
-
-    #[inline]
-    fn poll_decision(&mut self) -> Option<Decision> {
-        self.decisions.pop_front()
-    }
-
-    #[inline]
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.due
-    }
-}
-
-impl FrequencyPolicy for PerCpu {
-    fn watches(&self) -> Watch {
-        Watch::Work
-    }
-
-    #[inline]
-    fn handle_start(&mut self, now: Instant, cpu: usize, _: &Request, gear: GearIndex) -> Option<GearIndex> {
-        self.change(now, cpu, true, gear)
-    }
-
-    #[inline]
-    fn handle_idle(&mut self, now: Instant, cpu: usize, gear: GearIndex) -> Option<GearIndex> {
-        self.change(now, cpu, false, gear)
     }
 }
 

@@ -26,7 +26,10 @@
 //! Invariants: the prediction is never longer than the time to the next timer; a factor is
 //! never above one; the state's exit latency is within the limit if that of any state is.
 
+mod intervals;
+
 use super::{IdleEntry, IdleTable, Sleep, WakeCause, Woken};
+use intervals::{Intervals, MAX_INTERVAL_US};
 use machine::{CstateIndex, Duration};
 use policy::check::Check;
 use policy::registry::{Parameter, time};
@@ -58,15 +61,7 @@ pub struct Menu {
     params: MenuParams,
     /// By decade of the time to the next timer, in units of 1 / UNITY.
     factors: [u32; DECADES],
-    /// The last lengths, in microseconds, as a ring.
-    intervals_us: [u32; INTERVALS],
-    /// The same lengths, from short to long.
-    sorted_us: [u32; INTERVALS],
-    /// Their sum, and that of their squares.
-    sum_us: u64,
-    squares_us2: u64,
-    /// Where the next length goes in the ring.
-    oldest: usize,
+    intervals: Intervals,
     /// The last selection's inputs, for learning from how the sleep went.
     next_timer: Duration,
     decade: usize,
@@ -78,11 +73,7 @@ impl Menu {
         Self {
             params,
             factors: [UNITY; DECADES],
-            intervals_us: [0; INTERVALS],
-            sorted_us: [0; INTERVALS],
-            sum_us: 0,
-            squares_us2: 0,
-            oldest: 0,
+            intervals: Intervals::default(),
             next_timer: Duration::ZERO,
             decade: 0,
         }
@@ -123,62 +114,14 @@ impl Menu {
         let share =
             if was_cut_short { (idle << RESOLUTION_SHIFT) / next_timer } else { 1 << RESOLUTION_SHIFT };
         *factor += share as u32;
-        self.remember((idle / 1000).min(u64::from(MAX_INTERVAL_US)) as u32);
-    }
-
-    fn remember(&mut self, us: u32) {
-        let forgotten = std::mem::replace(&mut self.intervals_us[self.oldest], us);
-        self.oldest = (self.oldest + 1) % INTERVALS;
-        // Place by place without a search: a branch on lengths that scatter would be guessed wrong.
-        let mut below = 0;
-        for at in 0..INTERVALS {
-            let next = self.sorted_us.get(at + 1).copied().unwrap_or(u32::MAX);
-            let here = if self.sorted_us[at] < forgotten { self.sorted_us[at] } else { next };
-            self.sorted_us[at] = us.min(here).max(below);
-            below = here;
-        }
-        let (us, forgotten) = (u64::from(us), u64::from(forgotten));
-        self.sum_us = self.sum_us + us - forgotten;
-        self.squares_us2 = self.squares_us2 + us * us - forgotten * forgotten;
+        self.intervals.note((idle / 1000).min(u64::from(MAX_INTERVAL_US)) as u32);
     }
 
     fn predicted(&self) -> Duration {
         let factor = u128::from(self.factors[self.decade]);
         let corrected = (u128::from(self.next_timer.as_nanos()) * factor) >> UNITY_SHIFT;
         let corrected = Duration::from_nanos(corrected as u64);
-        self.typical_interval().map_or(corrected, |typical| typical.min(corrected))
-    }
-
-    /// The mean of those intervals that lie close together, if they are at least six, or all within
-    /// about 20 us.
-    fn typical_interval(&self) -> Option<Duration> {
-        let (mut sum, mut squares) = (self.sum_us, self.squares_us2);
-        // The rest of the sorted lengths: its ends are farthest from its mean.
-        let (mut first, mut last) = (0, INTERVALS - 1);
-        while sum > 0 {
-            let count = (last - first + 1) as u64;
-            // count^2 times the variance, which needs no division.
-            let scatter = count * squares - sum * sum;
-            let is_narrow = scatter <= NARROW_US2 * count * count;
-            let is_close = count >= ENOUGH && scatter * CLOSE < sum * sum;
-            if is_narrow || is_close {
-                return Some(Duration::from_micros(sum / count));
-            }
-            if count <= ENOUGH {
-                return None;
-            }
-            let (least, most) = (self.sorted_us[first], self.sorted_us[last]);
-            let least_is_farther = 2 * sum > count * u64::from(least + most);
-            let outlier = if least_is_farther { least } else { most };
-            // And all of its length with it; the others are on its near side.
-            while self.sorted_us[if least_is_farther { first } else { last }] == outlier {
-                first += usize::from(least_is_farther);
-                last -= usize::from(!least_is_farther);
-                sum -= u64::from(outlier);
-                squares -= u64::from(outlier) * u64::from(outlier);
-            }
-        }
-        None
+        self.intervals.typical().map_or(corrected, |typical| typical.min(corrected))
     }
 }
 
@@ -191,14 +134,6 @@ fn decade(length: Duration) -> usize {
 
 /// Factors by decade \[K\].
 const DECADES: usize = 6;
-/// Lengths remembered \[K\].
-const INTERVALS: usize = 8;
-/// So many of them must agree \[K\]: three quarters.
-const ENOUGH: u64 = 6;
-/// A variance up to this is small, whatever the mean \[K\]: 20 us, squared.
-const NARROW_US2: u64 = 400;
-/// The mean is more than six standard deviations, squared \[K\].
-const CLOSE: u64 = 36;
 /// One sleep enters its factor with a weight of 1/8 \[K\].
 const DECAY_SHIFT: u32 = 3;
 /// The share that one sleep was of the time to its timer is counted in 1024ths \[K\].
@@ -209,9 +144,6 @@ const UNITY: u32 = 1 << UNITY_SHIFT;
 const MAX_INTERESTING: Duration = Duration::from_millis(50);
 /// The length that a sleep ended by the tick counts as \[K\]: nine tenths of the former.
 const LONG_SLEEP: Duration = Duration::from_millis(45);
-/// 33 s, longer than any residency, and 36 times the squares of eight such fit in 64 bits \[D\].
-const MAX_INTERVAL_US: u32 = 1 << 25;
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::{sandy_bridge, table};
@@ -236,10 +168,10 @@ mod tests {
         (index.index(), keep_tick)
     }
 
-    fn after(intervals_us: [u32; INTERVALS]) -> Option<u64> {
-        let mut menu = Menu::new(MenuParams::default());
-        intervals_us.into_iter().for_each(|us| menu.remember(us));
-        menu.typical_interval().map(Duration::as_micros)
+    fn noted(lengths_us: &[u32]) -> Intervals {
+        let mut intervals = Intervals::default();
+        lengths_us.iter().for_each(|&us| intervals.note(us));
+        intervals
     }
 
     #[test]
@@ -281,24 +213,6 @@ mod tests {
     }
 
     #[test]
-    fn the_typical_interval_forgets_up_to_two_outliers_on_either_side() {
-        assert_eq!(after([50; 8]), Some(50));
-        assert_eq!(after([100, 110, 95, 105, 100, 90, 100, 5000]), Some(100));
-        assert_eq!(after([100, 110, 95, 105, 100, 90, 3000, 5000]), Some(100));
-        assert_eq!(after([1000, 1010, 995, 1005, 1000, 990, 3, 9]), Some(1000));
-        assert_eq!(after([1000, 1010, 995, 1005, 1000, 990, 3, 9000]), Some(1000));
-        assert_eq!(after([100, 110, 95, 105, 100, 2000, 3000, 5000]), None);
-        // Many outliers of one length are one outlier: ticks that woke the CPU.
-        assert_eq!(after([50, 50, 50, 50, 45_000, 45_000, 45_000, 45_000]), Some(50));
-        // 8 values, mean 1000, standard deviation 158 and 176: just below and above a sixth.
-        assert_eq!(after([842, 1158, 842, 1158, 842, 1158, 842, 1158]), Some(1000));
-        assert_eq!(after([824, 1176, 824, 1176, 824, 1176, 824, 1176]), Some(824));
-        assert_eq!(after([10, 500, 20, 3000, 900, 40, 7000, 150]), None);
-        assert_eq!(after([0; 8]), None);
-        assert_eq!(after([MAX_INTERVAL_US; 8]), Some(u64::from(MAX_INTERVAL_US)));
-    }
-
-    #[test]
     fn the_tick_is_kept_exactly_while_less_than_a_tick_is_predicted() {
         let table = sandy_bridge();
         let select = |next_timer, next_tick| {
@@ -330,12 +244,12 @@ mod tests {
         let woken = |by| Woken { selected: CstateIndex(0), residency: MS(1), by };
         menu.select(&table, &entry(MS(90)));
         menu.reflect(&table, &woken(WakeCause::Tick));
-        assert_eq!(menu.intervals_us[0], 45_000);
+        assert_eq!(menu.intervals, noted(&[45_000]));
         assert_eq!(menu.factors[4], 8192 - 1024 + 512);
         // Unless a timer was due within a tick anyway.
         menu.select(&table, &entry(MS(2)));
         menu.reflect(&table, &woken(WakeCause::Tick));
-        assert_eq!(menu.intervals_us[1], 999);
+        assert_eq!(menu.intervals, noted(&[45_000, 999]));
     }
 
     fn any_length() -> impl Strategy<Value = Duration> {
@@ -346,42 +260,7 @@ mod tests {
         ]
     }
 
-    /// The rule, written once more without a thought of speed.
-    fn typical(mut lengths: Vec<u64>) -> Option<u64> {
-        loop {
-            let (count, sum) = (lengths.len() as u64, lengths.iter().sum::<u64>());
-            let mean = sum as f64 / count as f64;
-            let variance = lengths.iter().map(|&us| (us as f64 - mean).powi(2)).sum::<f64>() / count as f64;
-            if sum == 0 {
-                return None;
-            }
-            if variance <= 400.0 || (count >= 6 && mean * mean > 36.0 * variance) {
-                return Some(sum / count);
-            }
-            if count <= 6 {
-                return None;
-            }
-            let (least, most) = (*lengths.iter().min()?, *lengths.iter().max()?);
-            let outlier = if mean - least as f64 > most as f64 - mean { least } else { most };
-            lengths.retain(|&us| us != outlier);
-        }
-    }
-
     proptest! {
-        #[test]
-        fn the_typical_interval_is_that_of_the_plain_rule(
-            lengths in prop::collection::vec(prop_oneof![90_u32..130, 0_u32..50, 0_u32..3_000], 8..30),
-        ) {
-            let mut menu = Menu::new(MenuParams::default());
-            for (at, &us) in lengths.iter().enumerate() {
-                menu.remember(us);
-                let last: Vec<_> = (0..8).map(|back| if back <= at { lengths[at - back] } else { 0 }).collect();
-                prop_assert!(menu.sorted_us.is_sorted());
-                let plain = typical(last.into_iter().map(u64::from).collect());
-                prop_assert_eq!(menu.typical_interval().map(Duration::as_micros), plain);
-            }
-        }
-
         #[test]
         fn it_never_predicts_beyond_the_next_timer(
             sleeps in prop::collection::vec((any_length(), any_length(), any::<bool>()), 1..60),

@@ -30,13 +30,18 @@
 //! Invariants: the choice keeps up and met the goal in the playback, if any did, and no other that
 //! did took less energy; the log is bounded; without a log nothing changes.
 
+#[cfg(test)]
+mod properties;
+mod server;
 mod steady;
+
+pub use server::Server;
 
 use super::SleepState;
 use machine::{CstateIndex, Duration, Instant, Ratio};
 use policy::check::Check;
 use policy::frequency::{GearIndex, GearTable};
-use policy::kind::{Decision, FrequencyPolicy, Make, Policy, Request, Seen, Watch};
+use policy::kind::Make;
 use policy::registry::{Entry, Parameter, Question, Queues, Word, count, one_of, quantile, settings, time};
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +76,7 @@ pub static ENTRY: Entry = Entry {
     make: Make::Frequency(|making| {
         let (params, states, gears) = (making.params(), making.states(), making.gears());
         let policy = SleepScale::new(params, states, gears, making.workers, Instant::ZERO);
-        Box::new(Server { told: Told::Nothing, policy })
+        Box::new(Server::new(policy))
     }),
     ..Entry::of::<Params>()
 };
@@ -265,67 +270,14 @@ impl SleepScale {
     }
 }
 
-/// The policy of a server, with the part of its choice that the driver has taken.
-pub struct Server {
-    policy: SleepScale,
-    told: Told,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Nothing,
-    IdleStates,
-    All,
-}
-
-impl Policy for Server {
-    fn handle_timeout(&mut self, now: Instant, _: &Seen<'_>) {
-        if self.policy.handle_timeout(now).is_some() {
-            self.told = Told::Nothing;
-        }
-    }
-
-    fn poll_decision(&mut self) -> Option<Decision> {
-        let Choice { state, gear } = self.policy.choice();
-        match self.told {
-            Told::Nothing => {
-                self.told = Told::IdleStates;
-                Some(Decision::IdleStates { active: state, parked: Some(state) })
-            }
-            Told::IdleStates => {
-                self.told = Told::All;
-                Some(Decision::Gears(gear))
-            }
-            Told::All => None,
-        }
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        Some(self.policy.poll_timeout())
-    }
-}
-
-impl FrequencyPolicy for Server {
-    fn watches(&self) -> Watch {
-        Watch::Completions
-    }
-
-    fn handle_completion(&mut self, _: Instant, cpu: usize, request: &Request) {
-        let Request { arrived, compute, memory, .. } = *request;
-        self.policy.handle_completion(Served { arrived, core: cpu as u16, compute, memory });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::frequency::gears::tests::{gears_at, nine_gears};
     use machine::Microwatts;
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
 
     /// C1, C1E and C6 of a Xeon Silver 4116: exit latencies in us and powers in W.
-    fn states() -> Vec<SleepState> {
+    pub(super) fn states() -> Vec<SleepState> {
         [(2, 2.0), (10, 1.2), (133, 0.1)]
             .map(|(micros, watts)| SleepState {
                 exit_latency: Duration::from_micros(micros),
@@ -393,113 +345,5 @@ mod tests {
         assert_eq!((policy.handle_timeout(second(2)), policy.choice().state), (None, CstateIndex(0)));
         // The last hundred requests are all there is to go by; two seconds later they look rare.
         assert_eq!(policy.handle_timeout(second(4)).map(|choice| choice.state), Some(CstateIndex(2)));
-    }
-
-    /// The same queue as an event simulation: responses by order of arrival, and active time.
-    fn simulated(
-        requests: &[Served],
-        cores: usize,
-        exit: Duration,
-        speed: f64,
-        shared: bool,
-    ) -> (Vec<Duration>, Duration) {
-        let mut responses = vec![Duration::ZERO; requests.len()];
-        let mut active = Duration::ZERO;
-        let mut asleep: VecDeque<usize> = (0..cores).collect();
-        let mut queues = vec![VecDeque::new(); cores];
-        let mut serving: Vec<Option<(Instant, usize)>> = vec![None; cores];
-        let needs = |request: usize| requests[request].compute.scale(1.0 / speed) + requests[request].memory;
-        let mut next = 0;
-        loop {
-            let done = (0..cores).filter_map(|core| serving[core].map(|(at, _)| (at, core))).min();
-            let arrival = requests.get(next).map(|served| served.arrived);
-            match (done, arrival) {
-                (Some((at, core)), arrival) if arrival.is_none_or(|arrival| at <= arrival) => {
-                    let (_, request) = serving[core].take().unwrap();
-                    responses[request] = at.since(requests[request].arrived);
-                    if let Some(request) = queues[if shared { 0 } else { core }].pop_front() {
-                        serving[core] = Some((at + needs(request), request));
-                        active += needs(request);
-                    } else {
-                        asleep.push_back(core);
-                    }
-                }
-                (_, Some(at)) => {
-                    let home = usize::from(requests[next].core);
-                    let wakes = if shared {
-                        (!asleep.is_empty()).then_some(0)
-                    } else {
-                        asleep.iter().position(|&core| core == home)
-                    };
-                    if let Some(core) = wakes.and_then(|place| asleep.remove(place)) {
-                        serving[core] = Some((at + exit + needs(next), next));
-                        active += exit + needs(next);
-                    } else {
-                        queues[if shared { 0 } else { home }].push_back(next);
-                    }
-                    next += 1;
-                }
-                _ => return (responses, active),
-            }
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_recursion_is_the_event_simulation(
-            requests in prop::collection::vec((1_u64..90_000, 0_u16..4, 0_u64..60_000, 0_u64..20_000), 1..120),
-            shared in any::<bool>(),
-            exit_us in 0_u64..150,
-            quantile in 0.0..1.0_f64,
-        ) {
-            let mut at = Instant::ZERO;
-            let requests: Vec<_> = requests.into_iter().map(|(gap, core, compute, memory)| {
-                at += Duration::from_nanos(gap);
-                let (compute, memory) = (Duration::from_nanos(compute), Duration::from_nanos(memory));
-                Served { arrived: at, core, compute, memory }
-            }).collect();
-            let queueing = if shared { Queueing::Shared } else { Queueing::PerCore };
-            let params = Params { queueing, quantile: Ratio::new(quantile), ..Params::default() };
-            let policy = SleepScale::new(params, states(), nine_gears(), 4, Instant::ZERO);
-            let exit = Duration::from_micros(exit_us);
-            let (mut responses, active) = simulated(&requests, 4, exit, 0.7, shared);
-            responses.sort_unstable();
-            let tail = responses[((quantile * responses.len() as f64).ceil() as usize).max(1) - 1];
-            prop_assert_eq!(policy.play(&requests, exit, 0.7), Played { tail, active });
-        }
-
-        #[test]
-        fn the_choice_meets_the_goal_if_any_does_and_nothing_that_does_is_cheaper(
-            requests in prop::collection::vec((1_u64..900_000, 1_u64..60_000), 1..200),
-            goal_us in 20_u64..600,
-        ) {
-            let params = Params { goal: Duration::from_micros(goal_us), ..Params::default() };
-            let mut policy = SleepScale::new(params, states(), nine_gears(), 2, Instant::ZERO);
-            let mut at = Instant::ZERO;
-            let mut log = Vec::new();
-            for (gap, compute) in requests {
-                at += Duration::from_nanos(gap);
-                let compute = Duration::from_nanos(compute);
-                log.push(Served { arrived: at, core: 0, compute, memory: Duration::ZERO });
-            }
-            // In another order: they need not complete as they came.
-            log.iter().rev().for_each(|&served| policy.handle_completion(served));
-            policy.handle_timeout(Instant::ZERO + Duration::from_secs(1));
-            let energy = |choice: Choice| {
-                let state = states()[choice.state.index()];
-                let played = policy.play(&log, state.exit_latency, policy.gears.speed(choice.gear));
-                let active = played.active.as_nanos() as f64;
-                let working = active * policy.gears.power(choice.gear).0 as f64;
-                let joules = working + (2e9 - active) * state.power.0 as f64;
-                let speed = policy.gears.speed(choice.gear);
-                let keeps_up = steady::keeps_up(&log, Queueing::Shared, 2, speed);
-                (keeps_up && played.tail <= params.goal).then_some(joules)
-            };
-            let places = (0..3).flat_map(|state| (0..9).map(move |gear| (state, gear)));
-            let choices = places
-                .map(|(state, gear)| Choice { state: CstateIndex(state), gear: GearIndex(gear) });
-            let least = choices.filter_map(energy).min_by(f64::total_cmp);
-            prop_assert_eq!(energy(policy.choice()), least);
-        }
     }
 }

@@ -30,14 +30,19 @@
 mod choice;
 #[cfg(test)]
 mod closed_loop;
+mod params;
+#[cfg(test)]
+mod properties;
+mod server;
 
-use super::{Deadline, Form, SleepState, reschedule, tails};
+pub use params::Params;
+
+use super::{Deadline, Form, SleepState, tails};
 use choice::behind;
 use machine::{Duration, Instant};
-use policy::check::Check;
 use policy::frequency::{GearIndex, GearTable};
-use policy::kind::{Make, WakeDelayPolicy};
-use policy::registry::{Entry, Parameter, Question, Surroundings, Word, one_of, settings, table, time};
+use policy::kind::Make;
+use policy::registry::{Entry, Question, Word, settings};
 use serde::{Deserialize, Serialize};
 use tails::Tails;
 
@@ -67,64 +72,6 @@ pub static ENTRY: Entry = Entry {
     }),
     ..Entry::of::<Params>()
 };
-
-impl Params {
-    fn around(around: &Surroundings<'_>, form: Form) -> Self {
-        let plain = Self::default();
-        Self {
-            goal: around.latency_or(plain.goal),
-            form,
-            switch: around.frequency_switch_or(plain.switch),
-            tails: tails::Params::around(around),
-            ..plain
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Params {
-    #[serde(with = "machine::duration_text")]
-    pub goal: Duration,
-    pub form: Form,
-    #[serde(with = "machine::duration_text")]
-    pub least_sleep: Duration,
-    #[serde(with = "machine::duration_text")]
-    pub switch: Duration,
-    pub reschedule: reschedule::Params,
-    pub tails: tails::Params,
-}
-
-impl Check for Params {
-    const PARAMETERS: &'static [Parameter] = &[
-        time("goal", "L: the tail of the response time that shall hold")
-            .above_zero()
-            .given("the goal")
-            .source("the strictest goal of Peafowl, section 4.3"),
-        one_of("form", "which deadline counts", &["exact", "published"])
-            .source("ours; published is the authors' code"),
-        time("least_sleep", "a frequency takes part only if it leaves more than this")
-            .source("the authors' code"),
-        time("switch", "what a change of frequency takes from the slack")
-            .given("the machine")
-            .source("Peafowl, section 4.3"),
-        table("reschedule", "which core an arrival goes to", reschedule::Params::PARAMETERS),
-        table("tails", "how service times are learned", tails::Params::PARAMETERS),
-    ];
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            goal: Duration::from_micros(300),
-            form: Form::Exact,
-            least_sleep: Duration::from_micros(100),
-            switch: Duration::from_micros(10),
-            reschedule: reschedule::Params::default(),
-            tails: tails::Params::default(),
-        }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WakeAt {
@@ -278,52 +225,12 @@ impl UDpm {
     }
 }
 
-impl WakeDelayPolicy for UDpm {
-    fn route(&self, home: usize, now: Instant, draw: &mut dyn FnMut() -> u64) -> usize {
-        self.route(home, now, draw())
-    }
-
-    fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<Instant> {
-        self.handle_arrival(core, now).map(|wake| wake.begin)
-    }
-
-    fn wake_gear(&self, core: usize) -> Option<GearIndex> {
-        self.wake(core).map(|wake| wake.gear)
-    }
-
-    fn handle_awake(&mut self, core: usize) {
-        self.handle_awake(core);
-    }
-
-    fn handle_idle(&mut self, core: usize, now: Instant) {
-        self.handle_idle(core, now);
-    }
-
-    fn handle_completion(
-        &mut self,
-        core: usize,
-        now: Instant,
-        needed: (Duration, Duration),
-        waiting: &dyn Fn(usize) -> Option<Instant>,
-    ) -> Option<GearIndex> {
-        self.handle_completion(core, now, needed, (0..).map_while(waiting))
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.handle_timeout(now);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::reschedule;
     use super::*;
     use crate::frequency::gears::tests::{gears_at, nine_gears};
-    use machine::{Gear, GearKind, Kilohertz, Microwatts};
-    use proptest::prelude::*;
+    use machine::Microwatts;
 
     pub(super) const EXIT: Duration = Duration::from_micros(50);
     const SLEEP: SleepState = SleepState { exit_latency: EXIT, power: Microwatts(100_000) };
@@ -460,45 +367,5 @@ mod tests {
         // gear.
         let (slow, fast) = ((50e3 + 7.0 * 40e3) * 1.25e6, (50e3 + 8.0 * 20e3) * 10e6 + 10e3 * 5.625e6);
         assert_eq!(policy.load(0, us(360)).cost, fast - slow);
-    }
-
-    proptest! {
-        #[test]
-        fn deadlines_that_can_be_kept_are_and_wake_ups_only_move_to_earlier(
-            gaps in prop::collection::vec(0_u64..150_000, 1..40),
-            service in prop::collection::vec((0_u64..60_000, 0_u64..20_000), 20),
-            watts in prop::collection::vec(1_u64..10, 4),
-        ) {
-            // Powers that make sometimes a fast gear the best, and sometimes a slow one.
-            let mut total = 0;
-            let gears = (1..).zip(watts).map(|(step, more)| {
-                total += more;
-                let (frequency, power) = (Kilohertz(step * 500_000), Microwatts(total * 1_000_000));
-                Gear { frequency, power, kind: GearKind::Pstate }
-            });
-            let gears = GearTable::try_from(gears.collect::<Vec<_>>()).unwrap();
-            let mut policy = knowing(Params::default(), gears, &service);
-            let (mut now, mut queue, mut last) = (us(10), Vec::new(), None);
-            for gap in gaps {
-                now += Duration::from_nanos(gap);
-                if policy.wake(0).is_some_and(|plan| plan.begin + EXIT <= now) {
-                    break;
-                }
-                queue.push(now);
-                let plan = policy.handle_arrival(0, now).unwrap();
-                prop_assert!(last.is_none_or(|last| plan.begin <= last));
-                last = Some(plan.begin);
-                let speed = policy.gears.speed(plan.gear);
-                let fastest = plan.gear == policy.gears.fastest();
-                let switch = if fastest { Duration::ZERO } else { policy.params.switch };
-                let deadlines = (1..).zip(&queue).map(|(place, &arrived)| {
-                    arrived + GOAL - policy.tails.tail(place, speed).unwrap() - switch
-                });
-                // Kept, or the core is as early and as fast as it could be made.
-                let missed = deadlines.min().is_some_and(|deadline| plan.begin + EXIT > deadline);
-                prop_assert!(!missed || (plan.begin <= now && plan.gear == policy.gears.fastest()));
-                prop_assert!(plan.begin >= queue[0]);
-            }
-        }
     }
 }
