@@ -32,57 +32,28 @@
 //!   clock.
 
 mod alarm;
+mod commands;
 mod frequency;
 mod idle;
 mod order;
+mod params;
 mod replay;
+mod search;
+mod why;
 
 pub use alarm::{Expected, Tripwire};
 pub use frequency::{ClockWhy, Frequency, FrequencyMode, ServiceFrequency};
 pub use idle::{IdleMode, IdleModes, ServiceIdle};
 pub use order::seats;
+pub use params::{Cores, Params};
+pub use why::{Failure, Why};
 
-use crate::carb::{self, Controller, Epoch, GoalParams, GoalSearch};
+use crate::carb::{GoalParams, GoalSearch};
 use crate::frequency::GearTable;
-use machine::{Command, CpuId, CpuList, Duration, FrequencyLimit, Goal, Instant, Ratio, Reading};
+use machine::{Command, CpuId, CpuList, Duration, FrequencyLimit, Goal, Instant, Reading};
+use search::{Search, epoch_of, search};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
-
-/// How many cores a service gets.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cores {
-    All,
-    /// A constant number of active workers.
-    Fixed(u16),
-    /// CARB's search by slope.
-    Slope(carb::Params),
-    /// The fewest that keep a latency goal.
-    Goal(Goal, GoalParams),
-}
-
-/// The policies that govern a service.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Params {
-    pub cores: Cores,
-    /// How deeply the active ones sleep.
-    pub idle: IdleModes,
-    #[serde(default)]
-    pub frequency: Frequency,
-    /// So many epochs without a rate, or refusals in a row, and it fails open. 3.
-    pub lost_after: u32,
-    /// Epochs until it tries again after failing open; twice as many after each further failure, up
-    /// to 64 times. 10.
-    pub retry_epochs: u32,
-}
-
-impl Params {
-    /// With the default patience for failures.
-    pub fn new(cores: Cores, idle: impl Into<IdleModes>) -> Self {
-        Self { cores, idle: idle.into(), frequency: Frequency::Stock, lost_after: 3, retry_epochs: 10 }
-    }
-}
+use std::collections::{BTreeMap, VecDeque};
 
 /// A machine and the part of it that the service may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -119,64 +90,6 @@ pub enum Input {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Why {
-    Goal(carb::Why),
-    /// The search by slope, and its last activity.
-    Slope(carb::State),
-    Configured,
-    /// It fails open.
-    Open(Failure),
-    /// A person asked for all cores.
-    Paused,
-    /// All cores are needed at once.
-    Alarm,
-    Clock(ClockWhy),
-}
-
-/// Why it fails open.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Failure {
-    /// The service cannot be seen any more.
-    Lost { epochs: u32 },
-    Refused {
-        /// The reason of the last refusal.
-        reason: String,
-    },
-    /// Another program keeps changing the values that we set.
-    Drift { what: String },
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost { epochs } => write!(f, "nothing was seen of the service for {epochs} epochs"),
-            Self::Refused { reason } => write!(f, "refused: {reason}"),
-            Self::Drift { what } => write!(f, "another program changes it: {what}"),
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Goal(why) => why.fmt(f),
-            Self::Slope(state) => match state {
-                carb::State::Hold => f.write_str("the tail is best so"),
-                carb::State::Up => f.write_str("more help"),
-                carb::State::Down => f.write_str("fewer do as well"),
-            },
-            Self::Configured => f.write_str("configured"),
-            Self::Open(failure) => write!(f, "all cores, no limits: {failure}"),
-            Self::Paused => f.write_str("a person asked for all cores"),
-            Self::Alarm => f.write_str("alarm: all cores at once"),
-            Self::Clock(why) => why.fmt(f),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decided {
     pub command: Command,
     pub why: Why,
@@ -194,14 +107,6 @@ pub enum Mode {
     },
     /// A person asked for all cores.
     Paused,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Search {
-    Constant(u16),
-    Slope(Box<Controller>),
-    Goal(Box<GoalSearch>),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -448,74 +353,6 @@ impl Governing {
         self.mode = Mode::Open { failure: failure.clone(), left: wait };
         self.give_all(Why::Open(failure));
     }
-
-    fn give_all(&mut self, why: Why) {
-        let withdrawn = self.idle.withdraw();
-        self.decide(withdrawn, &why);
-        let withdrawn = self.frequency.withdraw();
-        self.decide(withdrawn, &why);
-        let seats = self.place.seats.len() as u16;
-        // Told even where it changes nothing: another program may have made the present setting.
-        self.active = seats;
-        self.decided.push_back(Decided { command: Command::SetActiveCpus(self.active()), why });
-    }
-
-    fn put(&mut self, wanted: u16, why: Why) {
-        let wanted = wanted.clamp(1, self.place.seats.len() as u16);
-        let grows = wanted > self.active;
-        let changes = wanted != self.active;
-        self.active = wanted;
-        let limits = self.idle.limits(&self.active_set());
-        let set =
-            changes.then(|| Decided { command: Command::SetActiveCpus(self.active()), why: why.clone() });
-        // More room first: a CPU that is about to be used may be limited a moment too late, not
-        // used too late.
-        if grows {
-            self.decided.extend(set);
-            self.decide(limits, &why);
-        } else {
-            self.decide(limits, &why);
-            self.decided.extend(set);
-        }
-    }
-
-    fn set_clocks(&mut self) {
-        let changed = self.frequency.limits(&self.place, self.active);
-        let decided = |(command, why)| Decided { command, why: Why::Clock(why) };
-        self.decided.extend(changed.into_iter().map(decided));
-    }
-
-    fn decide(&mut self, commands: Vec<Command>, why: &Why) {
-        self.decided.extend(commands.into_iter().map(|command| Decided { command, why: why.clone() }));
-    }
-
-    fn active_set(&self) -> BTreeSet<CpuId> {
-        self.place.seats.iter().take(usize::from(self.active)).flatten().copied().collect()
-    }
-}
-
-fn search(cores: Cores, seats: u16) -> Search {
-    match cores {
-        Cores::All => Search::Constant(seats),
-        Cores::Fixed(wanted) => Search::Constant(wanted.clamp(1, seats)),
-        Cores::Slope(params) => Search::Slope(Box::new(Controller::new(params, seats))),
-        Cores::Goal(goal, params) => Search::Goal(Box::new(GoalSearch::new(params, goal, seats))),
-    }
-}
-
-fn epoch_of(reading: &Reading, active: &BTreeSet<CpuId>, search: &Search) -> Epoch {
-    let service = &reading.service;
-    let busy: Vec<f64> = (reading.cpus.iter())
-        .filter(|cpu| active.contains(&cpu.cpu))
-        .filter_map(|cpu| Some(cpu.busy?.as_f64()))
-        .collect();
-    let busy = (!busy.is_empty()).then(|| Ratio::new(busy.iter().sum::<f64>() / busy.len() as f64));
-    let tail = match search {
-        Search::Goal(_) => service.tail,
-        // The paper evaluates the 95th percentile.
-        Search::Slope(_) | Search::Constant(_) => service.p95.or(service.p99),
-    };
-    Epoch { rate: service.rate, tail, mean: service.mean, busy }
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 use super::*;
+use crate::carb;
 use crate::log::{Recorded, replay, state_line, step_line};
-use machine::{CpuReading, IdleLimit, Rate, ServiceReading, Topology};
+use machine::{CpuReading, IdleLimit, Rate, Ratio, ServiceReading, Topology};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 
 fn place(cores: u16) -> Place {
     let topology = Topology::uniform(1, cores, 1);

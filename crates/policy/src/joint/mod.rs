@@ -56,6 +56,7 @@ mod reserve;
 mod search;
 mod server;
 mod service;
+mod surge;
 mod waiting;
 
 pub use params::{ENTRY, Params, Queueing};
@@ -231,65 +232,6 @@ impl Joint {
             self.arrivals.resume(now);
         }
         self.epoch_ends = Some(now + self.params.epoch_after_jump());
-    }
-
-    /// More requests than the gear, or than the plan, is good for.
-    fn hurry(&mut self, now: Instant) -> Option<Plan> {
-        let before = self.plan;
-        if self.in_system > self.guard.alarm {
-            self.answer_alarm(now);
-        }
-        if self.surge_until.is_none() && self.params.queueing == Queueing::Shared {
-            self.plan.gear = self.guard.pace.gear(self.in_system);
-        }
-        self.watch();
-        (self.plan != before).then_some(self.plan)
-    }
-
-    fn answer_alarm(&mut self, now: Instant) {
-        let present = self.arrivals.at_present(now);
-        let active = self.guard.cores_for(self.in_system, present).max(self.plan.active);
-        // Where each core has its own queue and its gear is not asked for, more than usual is
-        // reason enough.
-        let blind = self.params.queueing == Queueing::PerCore && !self.params.graded;
-        if active > self.base.active || blind {
-            let idle = self.plan.idle.min(self.ready);
-            self.plan = Plan { active, gear: self.gears.fastest(), idle };
-            self.surge_until = Some(now + self.guard.hold);
-        }
-        let soon = now + self.params.epoch_after_jump();
-        if self.guard.has_jumped(present) && self.epoch_ends.is_none_or(|ends| ends > soon) {
-            self.arrivals.restart(now);
-            self.correction.forget();
-            self.reserve.handle_jump();
-            self.epoch_ends = Some(soon);
-        }
-    }
-
-    /// So few requests that less will do.
-    fn relax(&mut self, now: Instant) -> Option<Plan> {
-        let before = self.plan;
-        match self.surge_until {
-            Some(until) if until <= now => self.calm_down(now),
-            Some(_) => {}
-            None => {
-                self.plan.gear = self.guard.pace.slower(self.in_system);
-                self.watch();
-            }
-        }
-        (self.plan != before).then_some(self.plan)
-    }
-
-    /// The queue is short again. Back to the base plan, unless the rate is above the one that it
-    /// was made for.
-    fn calm_down(&mut self, now: Instant) {
-        if self.guard.has_jumped(self.arrivals.at_present(now)) {
-            self.surge_until = Some(now + self.guard.hold);
-        } else {
-            self.surge_until = None;
-            self.plan = self.base_plan();
-            self.watch();
-        }
     }
 
     /// The base plan, in the gear that it has for so many requests.

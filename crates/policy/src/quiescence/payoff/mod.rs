@@ -46,60 +46,18 @@
 //!   goes to nothing.
 
 mod evidence;
+mod params;
+mod turn;
+mod verdict;
+
+pub use params::PayoffParams;
+pub use verdict::{Reason, Verdict};
 
 use super::TaskId;
-use crate::check::Check;
-use crate::registry::{Parameter, flag, share, time};
 use evidence::{Compared, Evidence};
-use machine::{Duration, Instant, Ratio};
+use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PayoffParams {
-    pub is_tried: bool,
-    #[serde(with = "machine::duration_text")]
-    pub turn: Duration,
-    pub min_gain: Ratio,
-    pub max_slowdown: Ratio,
-    #[serde(with = "machine::duration_text")]
-    pub retry_min: Duration,
-    #[serde(with = "machine::duration_text")]
-    pub retry_max: Duration,
-}
-
-impl Check for PayoffParams {
-    const PARAMETERS: &'static [Parameter] = &[
-        flag("is_tried", "false freezes whether it pays or not").source("ours"),
-        time("turn", "at least so long with, and so long without")
-            .above_zero()
-            .source("ours: a few of the paper's waits of 100 ms"),
-        share("min_gain", "what all CPUs must be idle for more, of the time")
-            .source("ours: less is no more than noise"),
-        share("max_slowdown", "what critical threads' cycles and waits may grow by")
-            .source("ours: below what is noticed"),
-        time("retry_min", "the first answer is tried again after this")
-            .above_zero()
-            .not_above("retry_max")
-            .source("ours: turns of 4 s cost 6 %"),
-        time("retry_max", "and each later one at the latest after this")
-            .above_zero()
-            .source("ours: what a machine does changes over a day"),
-    ];
-}
-
-impl Default for PayoffParams {
-    fn default() -> Self {
-        Self {
-            is_tried: true,
-            turn: Duration::from_millis(500),
-            min_gain: Ratio::new(0.02),
-            max_slowdown: Ratio::new(0.01),
-            retry_min: Duration::from_secs(60),
-            retry_max: Duration::from_secs(3600),
-        }
-    }
-}
+use turn::{Pair, Sample, Turn};
 
 /// Waits worth freezing for in a turn, at least.
 pub const TURN_WAITS: u32 = 4;
@@ -127,93 +85,12 @@ const CHANGE: f64 = 0.1;
 /// load changes all the time the change is no news.
 const EARLY: u64 = 4;
 
-/// How a turn was, or several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Sample {
-    /// Share of the time in which all CPUs were idle.
-    idle: f64,
-    /// Share of the time in which all critical threads waited.
-    waiting: f64,
-    /// Time from wait to wait, seconds.
-    cycle_s: f64,
-    /// Share of the time that freezing and thawing at each wait would have taken.
-    cost: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Turn {
-    is_on: bool,
-    /// Since when it counts. `None`: from the next wait on.
-    began: Option<Instant>,
-    idle: Duration,
-    waited: Duration,
-    waits: u32,
-    /// Of these, those worth freezing for.
-    worthy: u32,
-}
-
-/// With freezing against without.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Pair {
-    gain: f64,
-    slowdown: f64,
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Stage {
     Looking,
     Trying { pairs: Vec<Pair>, first: Option<Sample> },
     Settled { pays: bool, until: Instant, usual: Option<f64> },
-}
-
-/// Why freezing is left off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// There is too little to gain, so that it was not tried.
-    NothingToGain,
-    NoGain,
-    /// Critical work takes longer with freezing.
-    Longer,
-    /// The longest cycles of critical work are with freezing.
-    LongerTail,
-    /// That critical work takes longer cannot be excluded by the records.
-    NotExcluded,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Verdict {
-    /// It is worth it. `None`: not known yet.
-    pub pays: Option<bool>,
-    /// Both ways are being tried now.
-    pub is_trying: bool,
-    /// More of the time all CPUs were idle with freezing, at the last trial: a share of the time.
-    pub gain: Option<f64>,
-    /// The most that could be gained, by the look before it.
-    pub gain_at_most: Option<f64>,
-    /// Why it is left off, if it is.
-    pub why: Option<Reason>,
-    /// The work between two waits took longer, at the last trial: a share of a cycle.
-    pub slowdown: Option<f64>,
-    /// Whole cycles of critical threads took longer: a share.
-    pub cycle: Option<f64>,
-    /// By this at most, two standard errors above.
-    pub cycle_at_most: Option<f64>,
-    /// Their waits did.
-    pub wait: Option<f64>,
-    pub wait_at_most: Option<f64>,
-    /// The 99th percentile of their cycles did.
-    pub tail: Option<f64>,
-    /// Cycles that were compared, without freezing and with.
-    pub cycles: [u64; 2],
-    /// Number of pairs of turns, all together.
-    pub pairs: u64,
-    /// Number of times that it was settled.
-    pub trials: u64,
-    /// It is tried again then, if nothing changes before.
-    pub again: Option<Instant>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -469,24 +346,6 @@ impl Payoff {
             Stage::Trying { pairs, first } => first.is_some() == pairs.len().is_multiple_of(2),
             Stage::Settled { pays, .. } => *pays,
         }
-    }
-}
-
-impl Verdict {
-    fn without_trial(self) -> Self {
-        let Self { pays, is_trying, pairs, trials, again, .. } = self;
-        Self { pays, is_trying, pairs, trials, again, ..Self::default() }
-    }
-}
-
-impl Turn {
-    /// Its side, and since when it counts; `None` in the cycle after a change.
-    fn counts(&self) -> Option<(bool, Instant)> {
-        self.began.map(|began| (self.is_on, began))
-    }
-
-    fn of(is_on: bool) -> Self {
-        Self { is_on, began: None, idle: Duration::ZERO, waited: Duration::ZERO, waits: 0, worthy: 0 }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::super::{Event, GroupId, Params, Quiescence, QuiescenceCommand, Role, Task, TaskId, Wait};
 use super::*;
+use machine::Ratio;
 use proptest::prelude::*;
 
 const CRITICAL: GroupId = GroupId(1);

@@ -20,9 +20,13 @@
 //! Recording goes through [`Recorded::apply`], the same calls that an unrecorded driver makes by
 //! name.
 
-use crate::peafowl::{Answer, ConnectionLoad, Departure, Order, Sample, Transfer, Verdict, Worker};
-use crate::{Guidance, Movable, Moved, Placement, Scheduling};
-use machine::{Command, ConnId, Duration, Instant, Reading, WorkerId, WorkerReading};
+mod scheduling;
+mod worker;
+
+pub use scheduling::{SchedulingInput, SchedulingOutput};
+pub use worker::{WorkerInput, WorkerOutput};
+
+use machine::Instant;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
@@ -34,134 +38,6 @@ pub trait Recorded: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     type Output: Clone + Debug + PartialEq + Serialize + DeserializeOwned;
 
     fn apply(&mut self, now: Instant, input: &Self::Input) -> Self::Output;
-}
-
-/// The inputs of a worker's policy: its `handle_*` and `poll_*` by name.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WorkerInput {
-    Arrival {
-        slot: u32,
-        conn: ConnId,
-        home: WorkerId,
-        load: ConnectionLoad,
-    },
-    Departure {
-        slot: u32,
-        sent: bool,
-    },
-    Served {
-        slot: u32,
-        requests: u32,
-        #[serde(default, skip_serializing_if = "crate::is_default")]
-        busy: Duration,
-    },
-    Order(Order),
-    /// `Worker::handle_report`, then `Worker::movable`
-    Report(Sample),
-    Timeout,
-    Transfer,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WorkerOutput {
-    /// Nothing: the call has no result.
-    Done,
-    Departure(Departure),
-    /// Of requests served.
-    Verdict(Verdict),
-    /// Of an order.
-    Answer(Answer),
-    Report {
-        reading: WorkerReading,
-        /// For the scheduler, beside it.
-        movable: Option<Movable>,
-    },
-    /// Of asking for a transfer.
-    Transfer(Option<Transfer>),
-}
-
-impl Recorded for Worker {
-    type Input = WorkerInput;
-    type Output = WorkerOutput;
-
-    fn apply(&mut self, now: Instant, input: &WorkerInput) -> WorkerOutput {
-        match *input {
-            WorkerInput::Arrival { slot, conn, home, load } => {
-                self.handle_arrival(now, slot, conn, home, load);
-                WorkerOutput::Done
-            }
-            WorkerInput::Departure { slot, sent } => {
-                WorkerOutput::Departure(self.handle_departure(now, slot, sent))
-            }
-            WorkerInput::Served { slot, requests, busy } => {
-                WorkerOutput::Verdict(self.handle_served(now, slot, requests, busy))
-            }
-            WorkerInput::Order(order) => WorkerOutput::Answer(self.handle_order(now, order)),
-            WorkerInput::Report(sample) => {
-                WorkerOutput::Report { reading: self.handle_report(now, &sample), movable: self.movable() }
-            }
-            WorkerInput::Timeout => {
-                self.handle_timeout(now);
-                WorkerOutput::Done
-            }
-            WorkerInput::Transfer => WorkerOutput::Transfer(self.poll_transfer()),
-        }
-    }
-}
-
-/// The inputs of a scheduling policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SchedulingInput {
-    Reading(Reading),
-    Movable { worker: WorkerId, movable: Option<Movable> },
-    Moved(Moved),
-    Refused(WorkerId),
-    Released(WorkerId),
-    Timeout,
-    Place,
-    Wanted { workers: u16 },
-}
-
-/// The answer of a scheduling policy: all commands that the input led to, and a placement if asked
-/// for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SchedulingOutput {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub commands: Vec<Command>,
-    /// The answer to `Place`; none to other inputs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Placement>,
-    /// After a reading.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub guidance: Option<Guidance>,
-}
-
-impl Recorded for Scheduling {
-    type Input = SchedulingInput;
-    type Output = SchedulingOutput;
-
-    fn apply(&mut self, now: Instant, input: &SchedulingInput) -> SchedulingOutput {
-        let mut output = SchedulingOutput::default();
-        match input {
-            SchedulingInput::Reading(reading) => {
-                self.handle_reading(now, reading);
-                output.guidance = Some(self.guidance());
-            }
-            SchedulingInput::Movable { worker, movable } => self.handle_movable(*worker, *movable),
-            SchedulingInput::Moved(moved) => self.handle_moved(now, moved),
-            SchedulingInput::Refused(worker) => self.handle_refused(*worker),
-            SchedulingInput::Released(worker) => self.handle_released(now, *worker),
-            SchedulingInput::Timeout => self.handle_timeout(now),
-            SchedulingInput::Wanted { workers } => self.set_wanted(now, *workers),
-            SchedulingInput::Place => output.placement = Some(self.place(now)),
-        }
-        output.commands.extend(std::iter::from_fn(|| self.poll_command()));
-        output
-    }
 }
 
 #[derive(Serialize)]
@@ -305,8 +181,9 @@ pub fn steps<P: Recorded>(text: &str) -> Result<Steps<P>, Divergence> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peafowl::Params;
-    use machine::{CpuId, Duration};
+    use crate::Scheduling;
+    use crate::peafowl::{ConnectionLoad, Order, Params, Sample, Worker};
+    use machine::{ConnId, CpuId, Duration, Reading, WorkerId};
 
     fn worker() -> Worker {
         Worker::new(Params::default(), WorkerId(0), None)

@@ -37,26 +37,21 @@
 //! Hyperthreads share a clock: the driver keeps one policy for a physical core, adds the
 //! instructions of its threads, and counts as busy the time in which any of them executed.
 
-use super::{GearIndex, GearTable};
-use crate::check::Check;
-use crate::kind::{CpuTotals, Decision, FrequencyPolicy, Make, Making, Policy, Readings, Seen};
-use crate::registry::{
-    Entry, Maturity, Parameter, Question, Runs, Word, count, number, one_of, settings, share, time,
-};
-use machine::{CpuId, Duration, Instant, Ratio};
-use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+mod model;
+mod params;
+#[cfg(test)]
+mod properties;
+mod server;
 
-/// The quantity that is taken to be linear.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Model {
-    /// Instructions per second in the clock: the paper's.
-    Linear,
-    /// Seconds per instruction in the clock's reciprocal: computing takes longer, stalls do not.
-    #[default]
-    Stalls,
-}
+pub use model::Model;
+pub use params::Params;
+pub use server::PerCpu;
+
+use super::{GearIndex, GearTable};
+use crate::kind::Make;
+use crate::registry::{Entry, Maturity, Question, Runs, Word, settings};
+use machine::Duration;
+use serde::{Deserialize, Serialize};
 
 pub static ENTRY: Entry = Entry {
     words: &[
@@ -77,62 +72,6 @@ pub static ENTRY: Entry = Entry {
     make: Make::Frequency(|making| Box::new(PerCpu::new(making))),
     ..Entry::of::<Params>()
 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Params {
-    #[serde(with = "machine::duration_text")]
-    pub step: Duration,
-    pub slack: Ratio,
-    pub model: Model,
-    pub gain: f64,
-    pub min_change: f64,
-    pub stale_after: u32,
-    #[serde(with = "machine::duration_text")]
-    pub min_busy: Duration,
-}
-
-impl Check for Params {
-    const PARAMETERS: &'static [Parameter] = &[
-        time("step", "time between two readings")
-            .above_zero()
-            .source("Tradeoffs, section IV-B: less lost more than it gained"),
-        share("slack", "progress that may be lost against the fastest frequency")
-            .source("Tradeoffs: 0 is its zero tolerance, 0.2 its relaxed setting"),
-        one_of("model", "what is taken to be linear", &["linear", "stalls"])
-            .source("ours; the paper's is linear"),
-        number("gain", "weight of a sample whose two speeds span all frequencies")
-            .above_zero_to(1.0)
-            .source("ours: a perturbation brings two or three samples"),
-        share("min_change", "how far apart two speeds must be to make a sample, of the range").source("ours"),
-        count("stale_after", "busy steps without a sample after which the model is stale")
-            .above_zero()
-            .source("ours"),
-        time("min_busy", "a step with less busy time tells nothing")
-            .source("ours: some ten thousand instructions"),
-    ];
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self {
-            step: Duration::from_millis(1),
-            slack: Ratio::ZERO,
-            model: Model::default(),
-            gain: 0.5,
-            min_change: 0.25,
-            stale_after: 100,
-            min_busy: Duration::from_micros(50),
-        }
-    }
-}
-
-impl Params {
-    /// The paper's model, at zero tolerance.
-    pub fn paper() -> Self {
-        Self { model: Model::Linear, ..Self::default() }
-    }
-}
 
 /// The work of a core in one step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -237,88 +176,18 @@ impl Sensitivity {
     }
 }
 
-impl Model {
-    /// The slope of the line through two points, relative to its value at the nominal clock.
-    fn sensitivity(self, one: Point, other: Point) -> f64 {
-        let axes = |point: Point| match self {
-            Self::Linear => (point.speed, point.ips),
-            Self::Stalls => (1.0 / point.speed, 1.0 / point.ips),
-        };
-        let ((x0, y0), (x1, y1)) = (axes(one), axes(other));
-        let slope = (y1 - y0) / (x1 - x0);
-        let at_nominal = y0 + slope * (1.0 - x0);
-        // Two points so noisy that the line is below zero at the nominal clock: all of the time is
-        // computing.
-        if at_nominal > 0.0 { slope / at_nominal } else { 1.0 }
-    }
-
-    /// The share of IPS lost at `speed` against the nominal clock.
-    fn loss(self, sensitivity: f64, speed: f64) -> f64 {
-        match self {
-            Self::Linear => sensitivity * (1.0 - speed),
-            Self::Stalls => 1.0 - 1.0 / (1.0 + sensitivity * (1.0 / speed - 1.0)),
-        }
-    }
-}
-
-/// The policies of all CPUs of a driver that counts their work.
-pub struct PerCpu {
-    gears: GearTable,
-    cpus: Vec<(Sensitivity, CpuTotals)>,
-    due: Option<Instant>,
-    decisions: VecDeque<Decision>,
-}
-
-impl PerCpu {
-    fn new(making: &Making<'_>) -> Self {
-        let cpus = vec![(Sensitivity::new(making.params()), CpuTotals::default()); making.cpus()];
-        let due = cpus.first().map(|(policy, _)| Instant::ZERO + policy.period());
-        Self { gears: making.gears(), cpus, due, decisions: VecDeque::new() }
-    }
-}
-
-impl Policy for PerCpu {
-    fn readings(&self) -> Readings {
-        Readings { cpus: true, quantile: None }
-    }
-
-    fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
-        for ((cpu, (policy, last)), totals) in (0..).zip(&mut self.cpus).zip(seen.cpus) {
-            let progress = Progress {
-                instructions: totals.work_done - last.work_done,
-                speed: self.gears.speed(totals.gear),
-                busy: totals.working - last.working,
-            };
-            let gear = policy.handle_step(&self.gears, &progress);
-            self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu), gear });
-            *last = *totals;
-        }
-        self.due = self.cpus.first().map(|(policy, _)| now + policy.period());
-    }
-
-    fn poll_decision(&mut self) -> Option<Decision> {
-        self.decisions.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.due
-    }
-}
-
-impl FrequencyPolicy for PerCpu {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::frequency::gears::tests::{gears_at, nine_gears};
-    use proptest::prelude::*;
+    use machine::Ratio;
 
     const STEP: Duration = Duration::from_millis(1);
 
     /// Work of which the share `computing` takes longer at a slower clock and the rest does not.
     #[derive(Clone, Copy)]
-    struct Work {
-        computing: f64,
+    pub(super) struct Work {
+        pub computing: f64,
     }
 
     impl Work {
@@ -326,7 +195,7 @@ mod tests {
             1e9 / (self.computing / speed + 1.0 - self.computing)
         }
 
-        fn loss(self, speed: f64) -> f64 {
+        pub fn loss(self, speed: f64) -> f64 {
             1.0 - self.ips(speed) / self.ips(1.0)
         }
 
@@ -336,7 +205,7 @@ mod tests {
     }
 
     /// Steps of a core that is always busy; the gears of the last `stale_after` of them.
-    fn closed_loop(params: Params, gears: &GearTable, work: Work, steps: u32) -> Vec<GearIndex> {
+    pub(super) fn closed_loop(params: Params, gears: &GearTable, work: Work, steps: u32) -> Vec<GearIndex> {
         let mut policy = Sensitivity::new(params);
         let mut gear = gears.fastest();
         let mut history = Vec::new();
@@ -476,52 +345,6 @@ mod tests {
         for _ in 0..500 {
             let progress = Work { computing: 0.0 }.step(1.0, STEP);
             assert_eq!(policy.handle_step(&gears, &progress), gears.fastest());
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_loss_stays_within_the_slack(
-            computing in 0.0..=1.0_f64,
-            slack in 0.0..0.6_f64,
-            steps in prop::collection::vec(50_u64..400, 1..31),
-        ) {
-            let mut mhz = 800;
-            let mut clocks = vec![mhz];
-            clocks.extend(steps.iter().map(|step| { mhz += step; mhz }));
-            let gears = gears_at(&clocks);
-            let params = Params { slack: Ratio::new(slack), ..Params::default() };
-            let work = Work { computing };
-            let history = closed_loop(params, &gears, work, 1_000);
-            // Two steps of the last `stale_after` may be a perturbation.
-            let loss = |gear| work.loss(gears.speed(gear));
-            prop_assume!(gears.iter().all(|gear| gear == gears.fastest() || (loss(gear) - slack).abs() > 1e-8));
-            let lowest = gears.iter().find(|&gear| loss(gear) <= slack + 1e-8);
-            let settled = history.iter().filter(|&&gear| Some(gear) == lowest).count();
-            prop_assert!(settled >= history.len() - 3, "{lowest:?} in {history:?}");
-        }
-
-        #[test]
-        fn pure_computing_keeps_to_the_slack_in_the_papers_model_too(slack in 0.0..0.6_f64) {
-            let gears = nine_gears();
-            let work = Work { computing: 1.0 };
-            let history = closed_loop(Params { slack: Ratio::new(slack), ..Params::paper() }, &gears, work, 1_000);
-            let over = history.iter().filter(|&&gear| work.loss(gears.speed(gear)) > slack + 1e-6).count();
-            prop_assert!(over <= 2, "{over}");
-        }
-
-        #[test]
-        fn nonsense_gives_a_gear_of_the_table(
-            readings in prop::collection::vec(
-                (prop::num::f64::ANY, prop::num::f64::ANY, 0_u64..2_000_000), 0..200),
-        ) {
-            let gears = nine_gears();
-            let mut policy = Sensitivity::new(Params { slack: Ratio::new(0.1), ..Params::default() });
-            for (instructions, speed, busy) in readings {
-                let progress = Progress { instructions, speed, busy: Duration::from_nanos(busy) };
-                prop_assert!(policy.handle_step(&gears, &progress).index() < gears.count());
-                prop_assert!(policy.sensitivity().is_none_or(|s| (0.0..=1.0).contains(&s)));
-            }
         }
     }
 }
