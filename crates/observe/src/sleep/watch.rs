@@ -9,7 +9,7 @@
 
 use super::{CpuPattern, Recorder, SleepPattern, SleepSource, Wakers};
 use linux::perf::{IdleEvent, IdleEvents};
-use linux::probes::{IdleNow, IdleProgram};
+use linux::probes::IdleProgram;
 use linux::{Root, idle_table, online_cpus, state_counts};
 use machine::{CpuId, CpuList, CstateTable, Duration, Instant, LengthHistogram};
 use std::collections::BTreeMap;
@@ -140,14 +140,6 @@ impl SleepWatch {
                     self.cpus.0.iter().filter(|cpu| before.get(cpu).is_some_and(|states| !states.is_empty()));
                 SleepPattern { elapsed, source: SleepSource::Counts, cpus: cpus.map(cpu).collect(), lost: 0 }
             }
-        }
-    }
-
-    /// Each CPU's present state, where it can be seen.
-    pub fn doing(&self) -> Vec<(CpuId, IdleNow)> {
-        match &self.backend {
-            Backend::Bpf(program) => program.read().iter().map(|counts| (counts.cpu, counts.now)).collect(),
-            _ => Vec::new(),
         }
     }
 
