@@ -67,11 +67,6 @@ impl FrequencyTable {
     pub fn nominal(&self) -> Kilohertz {
         self.gears.last().map_or(Kilohertz(1), |gear| gear.frequency)
     }
-
-    /// The slowest gear with at least this frequency; the fastest if none has.
-    pub fn at_least(&self, frequency: Kilohertz) -> usize {
-        self.gears.partition_point(|gear| gear.frequency < frequency).min(self.gears.len() - 1)
-    }
 }
 
 /// A sleep of a whole socket, possible while all its cores sleep at least as deep as `from_state`.

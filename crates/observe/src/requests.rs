@@ -83,15 +83,6 @@ impl RequestWatch {
         (program.map(|program| Self::with(program, now)), failed)
     }
 
-    /// The same by one way alone.
-    pub fn by(root: &Root, service: &Service, way: RequestWay, now: Instant) -> Result<Self, BpfError> {
-        let watched = Watched {
-            ports: service.ports.iter().copied().collect(),
-            processes: service.processes.iter().copied().collect(),
-        };
-        Ok(Self::with(RequestProgram::load_way(root, way, &watched)?, now))
-    }
-
     fn with(program: RequestProgram, now: Instant) -> Self {
         let total = nothing(program.way());
         Self { program, since: now, last: BTreeMap::new(), total }

@@ -96,11 +96,6 @@ impl<'de> Deserialize<'de> for Connections {
 }
 
 impl Connections {
-    /// So many connections, each as likely as any other.
-    pub fn alike(count: u32) -> Self {
-        Self { count, ..Self::default() }
-    }
-
     /// Fails if a figure is out of range; says which.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |key: &str, fix: &'static str| {
@@ -257,7 +252,7 @@ mod tests {
 
     #[test]
     fn alike_connections_are_those_of_the_load_generator() {
-        let carrier = Carrier::new(&Connections::alike(512), 9).unwrap();
+        let carrier = Carrier::new(&Connections { count: 512, ..Connections::default() }, 9).unwrap();
         for index in 0..1000 {
             assert_eq!(carrier.connection(index, Duration::ZERO), evenly(index, 9, 512));
         }
@@ -270,7 +265,7 @@ mod tests {
             connections: Connections,
         }
         let read = |text: &str| toml::from_str::<Line>(text).map(|line| line.connections);
-        assert_eq!(read("connections = 512").unwrap(), Connections::alike(512));
+        assert_eq!(read("connections = 512").unwrap(), Connections { count: 512, ..Connections::default() });
         let table = r#"connections = { count = 8, spread = "zipf:0.9", on = 0.25, window = "20ms" }"#;
         let expected = Connections {
             count: 8,

@@ -14,7 +14,6 @@ use crate::alias::Alias;
 use crate::distribution::{KEYWORDS_MAX, keyword_weight};
 use crate::requests::request_stream;
 use crate::{Popularity, Ranks, SpecError, connections};
-use machine::Ratio;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -207,13 +206,6 @@ impl Queries {
     pub fn connection(&self, index: u64, count: u32) -> u32 {
         connections::evenly(index, self.seed, count)
     }
-
-    /// The share of queries that have `k` keywords.
-    pub fn share(keywords: &Keywords, k: u8) -> Ratio {
-        let weights = keywords.weights();
-        let own = usize::from(k).checked_sub(1).and_then(|place| weights.get(place)).copied();
-        Ratio::new(own.unwrap_or(0.0) / weights.iter().sum::<f64>())
-    }
 }
 
 /// A list of one word cannot make a query of two that differ.
@@ -237,10 +229,17 @@ mod tests {
         Queries::new(7, keywords, words(count), Popularity::Zipf(1.0))
     }
 
+    /// The share of queries that have `k` keywords.
+    fn share_of(keywords: &Keywords, k: u8) -> f64 {
+        let weights = keywords.weights();
+        let own = usize::from(k).checked_sub(1).and_then(|place| weights.get(place)).copied();
+        own.unwrap_or(0.0) / weights.iter().sum::<f64>()
+    }
+
     #[test]
     fn the_mixes_are_the_published_ones() {
         let share = |keywords: &Keywords, numbers: std::ops::RangeInclusive<u8>| -> f64 {
-            numbers.map(|k| Queries::share(keywords, k).as_f64()).sum()
+            numbers.map(|k| share_of(keywords, k)).sum()
         };
         assert!((share(&Keywords::Paper, 1..=8) - 0.95).abs() < 1e-9);
         assert!((share(&Keywords::Paper, 9..=18) - 0.05).abs() < 1e-9);
@@ -249,7 +248,7 @@ mod tests {
         assert!((share(&Keywords::CloudSuite, 17..=18)).abs() < 1e-9);
         assert!((share(&Keywords::LIGHT, 3..=4) - 1.0).abs() < 1e-9);
         // 1/3 against 1/4 of the same Zipf's law.
-        assert!((Queries::share(&Keywords::LIGHT, 3).as_f64() - 4.0 / 7.0).abs() < 1e-9);
+        assert!((share_of(&Keywords::LIGHT, 3) - 4.0 / 7.0).abs() < 1e-9);
     }
 
     #[test]
@@ -262,7 +261,7 @@ mod tests {
                 seen[queries.query(n).ranks().len()] += 1;
             }
             for k in 0..20u8 {
-                let expected = Queries::share(&keywords, k).as_f64() * draws as f64;
+                let expected = share_of(&keywords, k) * draws as f64;
                 let off = (f64::from(seen[usize::from(k)]) - expected).abs();
                 // Five standard deviations of the counting noise.
                 assert!(

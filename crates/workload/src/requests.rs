@@ -87,11 +87,6 @@ impl Requests {
         Ok(Self { workload: workload.clone(), ranks, digits, scatter })
     }
 
-    /// The workload that this answers for.
-    pub fn workload(&self) -> &Workload {
-        &self.workload
-    }
-
     pub fn request(&self, index: u64) -> Request {
         let mut random = request_stream(self.workload.seed, index);
         let op = if random.unit() < self.workload.gets.as_f64() { Op::Get } else { Op::Set };

@@ -10,7 +10,7 @@ mod retrieve;
 mod store;
 
 pub use change::{Arithmetic, Delete, Direction, Touch};
-pub use retrieve::{Keys, Retrieve};
+pub use retrieve::Retrieve;
 pub use store::{Store, Verb};
 pub(crate) use store::{VALUE_ENDING, value_length};
 

@@ -13,37 +13,12 @@ use crate::token::Tokens;
 /// A request for the values of some keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retrieve<'a> {
-    pub keys: Keys<'a>,
+    /// The list as it stands on the line.
+    pub keys: &'a [u8],
     /// Whether each value comes with its unique number.
     pub unique: bool,
     /// The expiry that each item found is given.
     pub touch: Option<i32>,
-}
-
-/// A list of keys, as it stands on the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keys<'a> {
-    text: &'a [u8],
-}
-
-impl<'a> Keys<'a> {
-    pub const fn new(text: &'a [u8]) -> Self {
-        Self { text }
-    }
-
-    /// The list as it stands on the line.
-    pub const fn text(&self) -> &'a [u8] {
-        self.text
-    }
-
-    /// Takes the first key. Whatever remains is a list again.
-    #[inline]
-    pub fn take(&mut self) -> Option<&'a [u8]> {
-        let mut tokens = Tokens::new(self.text);
-        let key = tokens.next();
-        self.text = tokens.rest();
-        key
-    }
 }
 
 impl<'a> Retrieve<'a> {
@@ -70,7 +45,7 @@ impl<'a> Retrieve<'a> {
         if tokens.peek().is_none() || tokens.any(|key| key.len() > KEY_MAX) {
             return Err(Refused::new(Refusal::BadFormat));
         }
-        Ok(Request::Retrieve(Self { keys: Keys { text }, unique, touch }))
+        Ok(Request::Retrieve(Self { keys: text, unique, touch }))
     }
 
     /// Reads the command at the beginning of a line too long to be taken as a whole: the request,
@@ -91,7 +66,7 @@ impl<'a> Retrieve<'a> {
             _ => None,
         };
         let used = input.len() - tokens.rest().len();
-        Some((Self { keys: Keys { text: &[] }, unique, touch }, used))
+        Some((Self { keys: &[], unique, touch }, used))
     }
 }
 
@@ -101,8 +76,8 @@ mod tests {
     use super::*;
 
     fn keys(line: &'static [u8]) -> Vec<&'static [u8]> {
-        let Request::Retrieve(mut retrieve) = request(line) else { panic!("not a retrieval") };
-        std::iter::from_fn(|| retrieve.keys.take()).collect()
+        let Request::Retrieve(retrieve) = request(line) else { panic!("not a retrieval") };
+        Tokens::new(retrieve.keys).collect()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use linux::{
     BootWord, Cache, Cgroups, CounterUnit, CpuHolder, FileError, FrequencyDomain, Gaps, Identity, IdleDriver,
     LatencyHolders, MeterZone, NumaNode, Privileges, Rival, Root, StateSettings, Tracing,
 };
-use machine::{CpuId, CpuList, Cstate, CstateKind, CstateTable, Duration, IdleLimit, Topology};
+use machine::{CpuId, CpuList, Cstate, CstateKind, Duration, IdleLimit, Topology};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -387,12 +387,6 @@ pub(super) fn latency_of(limit: IdleLimit) -> Duration {
     match limit {
         IdleLimit::None | IdleLimit::Deepest => Duration::MAX,
         IdleLimit::ExitLatency(latency) => latency,
-    }
-}
-
-impl IdleGroup {
-    pub fn table(&self) -> CstateTable {
-        CstateTable(self.states.iter().map(|state| state.state.clone()).collect())
     }
 }
 

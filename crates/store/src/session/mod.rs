@@ -227,7 +227,7 @@ impl Session {
             Request::Retrieve(request) => {
                 // The list is served from the input, as one that came in pieces is: a pause looks
                 // the same in both.
-                let keys_at = line.text.len() - request.keys.text().len();
+                let keys_at = line.text.len() - request.keys.len();
                 let mut list = KeyList::new(&request);
                 match list.serve(&input[keys_at..], turn) {
                     Step::Used(used) => return Step::Used(keys_at + used),

@@ -81,28 +81,6 @@ impl Empirical {
     pub fn mean(&self) -> f64 {
         self.points.windows(2).map(|w| (w[1].1 - w[0].1) * (w[0].0 + w[1].0) / 2.0).sum()
     }
-
-    pub fn second_moment(&self) -> f64 {
-        let square = |a: f64, b: f64| (a * a + a * b + b * b) / 3.0;
-        self.points.windows(2).map(|w| (w[1].1 - w[0].1) * square(w[0].0, w[1].0)).sum()
-    }
-
-    pub fn cdf(&self, x: f64) -> f64 {
-        match self.points.partition_point(|point| point.0 <= x) {
-            0 => 0.0,
-            after if after == self.points.len() => 1.0,
-            after => {
-                let ((from, low), (to, high)) = (self.points[after - 1], self.points[after]);
-                low + (high - low) * (x - from) / (to - from)
-            }
-        }
-    }
-
-    pub fn quantile(&self, q: f64) -> f64 {
-        let after = self.points.partition_point(|point| point.1 < q).clamp(1, self.points.len() - 1);
-        let ((from, low), (to, high)) = (self.points[after - 1], self.points[after]);
-        if high > low { from + (to - from) * (q - low) / (high - low) } else { from }
-    }
 }
 
 /// The contents of such a file.
@@ -113,6 +91,30 @@ const FORM: &str =
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl Empirical {
+        pub fn second_moment(&self) -> f64 {
+            let square = |a: f64, b: f64| (a * a + a * b + b * b) / 3.0;
+            self.points.windows(2).map(|w| (w[1].1 - w[0].1) * square(w[0].0, w[1].0)).sum()
+        }
+
+        pub fn cdf(&self, x: f64) -> f64 {
+            match self.points.partition_point(|point| point.0 <= x) {
+                0 => 0.0,
+                after if after == self.points.len() => 1.0,
+                after => {
+                    let ((from, low), (to, high)) = (self.points[after - 1], self.points[after]);
+                    low + (high - low) * (x - from) / (to - from)
+                }
+            }
+        }
+
+        pub fn quantile(&self, q: f64) -> f64 {
+            let after = self.points.partition_point(|point| point.1 < q).clamp(1, self.points.len() - 1);
+            let ((from, low), (to, high)) = (self.points[after - 1], self.points[after]);
+            if high > low { from + (to - from) * (q - low) / (high - low) } else { from }
+        }
+    }
 
     fn parse(text: &str) -> Result<Empirical, SpecError> {
         Empirical::parse(text, Path::new("web.cdf"), TimeUnit::Milliseconds)

@@ -2,8 +2,7 @@
 //!
 //! A [`Distribution`] is the user's description: a law and its parameters. A [`Sampler`] is the
 //! same made ready: its constants worked out, its file read. The sampler draws in a few
-//! nanoseconds, and states its own mean, variance and quantiles, so that a simulation can be
-//! compared with its intended input.
+//! nanoseconds, and states its own mean.
 //!
 //! Terms. *cv* is the coefficient of variation, deviation over mean; *scv* its square. Invariants:
 //! a drawn time is finite and never negative, the mean is the described one, and the draws depend
@@ -11,6 +10,7 @@
 
 mod empirical;
 mod law;
+#[cfg(test)]
 mod normal;
 mod presets;
 mod sampler;
