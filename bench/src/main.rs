@@ -1,6 +1,7 @@
 //! `roost-bench`: figures with their bars, measured by repeatable commands. Not packaged.
 //!
 //! ```text
+//!   results.rs     the table of results, from results.toml and raw data
 //!   scheduler.rs   transfers, bursts and packing
 //!   serve.rs       the measurements, round by round
 //!   fairness.rs    the cost of one client's large answers to the others
@@ -36,6 +37,7 @@ mod observe;
 mod product;
 mod programs;
 mod quiesce;
+mod results;
 mod scheduler;
 mod serve;
 mod sim;
@@ -77,6 +79,7 @@ enum Bench {
     Quiesce(quiesce::Args),
     #[command(hide = true)]
     QuiescePart(quiesce::parts::Args),
+    Results(results::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
     Stage(Box<stage::Args>),
@@ -104,7 +107,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
     // Parts are children, which end with the bench. Simulations hold nothing of the machine.
     let is_part =
         matches!(cli.bench, Bench::HurryUpService(_) | Bench::QuiescePart(_) | Bench::StageService(_));
-    if !is_part && !matches!(cli.bench, Bench::Sim(_) | Bench::SimCoverage(_)) {
+    if !is_part && !matches!(cli.bench, Bench::Results(_) | Bench::Sim(_) | Bench::SimCoverage(_)) {
         linux::signals::put_back_at_end(&product::roost()?)?;
     }
     match &cli.bench {
@@ -119,6 +122,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Bench::HurryUpService(args) => hurry_up::service::run(args),
         Bench::Quiesce(args) => quiesce::run(args),
         Bench::QuiescePart(args) => quiesce::parts::run(args),
+        Bench::Results(args) => results::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
         Bench::Stage(args) => stage::run(args),
