@@ -39,7 +39,6 @@ pub struct Stable {
     pub ours: PathBuf,
     /// CPUs that servers run on, one worker or thread for each.
     pub cpus: CpuList,
-    /// Memory limit, in MiB.
     pub memory_mib: u64,
     /// Where logs go, and memcached's word of its port.
     pub folder: PathBuf,

@@ -108,13 +108,11 @@ impl Treatment {
     }
 }
 
-/// One run.
 #[derive(Debug, Serialize)]
 struct Run {
     started: String,
     machine: report::run::Machine,
     load: String,
-    /// When requests came.
     arrivals: String,
     /// The generator sent at real-time priority.
     realtime: bool,
@@ -123,7 +121,6 @@ struct Run {
     /// Cores awake, mean over epochs, and how many there are.
     cores: f64,
     cores_all: u16,
-    /// Changes of the cores.
     changes: usize,
     /// Epochs until the last change.
     settled_after: usize,
@@ -145,7 +142,6 @@ struct Run {
     epochs: Vec<(u16, Option<u64>)>,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let cpus = linux::allowed_cpus().map_err(usage)?;
     if cpus.0.len() < 2 {

@@ -33,7 +33,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Config, Policy, Server, StartError};
 use workload::{ArrivalKind, Profile, Segment, ValueSize, Workload};
 
-/// The bars.
 const TRANSFER_BAR: Duration = Duration::from_micros(30);
 const BURST_BAR: Duration = Duration::from_millis(2);
 const PACK_BAR: Duration = Duration::from_secs(10);
@@ -67,7 +66,6 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// The measured parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Figure {
     Transfer,
@@ -76,7 +74,6 @@ enum Figure {
     Prehistory,
 }
 
-/// The results.
 #[derive(Debug, Default, Serialize)]
 struct Results {
     started: String,
@@ -132,7 +129,6 @@ struct StoreResult {
     alone_ns: Duration,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let allowed: Vec<CpuId> = linux::allowed_cpus().map_err(usage)?.0.into_iter().collect();
     if allowed.len() < 2 {
@@ -429,7 +425,6 @@ fn open(rate: Rate, length: Duration) -> Result<Pace> {
     Ok(Pace::Open { arrivals: ArrivalKind::Poisson, profile })
 }
 
-/// How a load was served.
 struct Watched {
     /// Workers active for most of the time, once two seconds have passed.
     workers: usize,

@@ -75,7 +75,6 @@ pub enum Idle {
     Poll,
 }
 
-/// How long each part takes.
 struct Lengths {
     warm: Duration,
     closed: Duration,

@@ -18,9 +18,7 @@ pub enum Figure {
     /// Server CPU time per request with one request under way per connection, microseconds.
     CpuDepth1,
     CpuDepth16,
-    /// Requests per second, depth 1.
     RateDepth1,
-    /// Requests per second, depth 16.
     RateDepth16,
     /// 99th percentile in the open loop, microseconds.
     TailOpen,
@@ -33,7 +31,6 @@ pub enum Figure {
 enum Bar {
     /// This share of the peer's, at the most.
     Share(f64),
-    /// This much, at the most.
     Limit(f64),
 }
 
@@ -94,7 +91,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// Begins the file in `folder`.
     pub fn create(folder: &Path) -> Result<Self> {
         let file = run_folder::begin(folder, "raw.jsonl")?;
         Ok(Self { file, measurements: Vec::new() })

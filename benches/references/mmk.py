@@ -6,7 +6,7 @@ service times.
 
     python mmk.py REQUESTS SEED
 
-prints one JSON object. What is timed is the simulation alone, in CPU time, without the
+prints one JSON object. Timed is the simulation alone, in CPU time, without the
 interpreter's start.
 """
 

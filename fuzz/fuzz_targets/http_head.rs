@@ -1,4 +1,3 @@
-//! libFuzzer at the door `http_head`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| roost_fuzz::http_head::run(bytes));

@@ -1,4 +1,3 @@
-//! libFuzzer at the door `scenario`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| roost_fuzz::scenario::run(bytes));

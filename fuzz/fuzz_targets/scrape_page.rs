@@ -1,4 +1,3 @@
-//! libFuzzer at the door `scrape_page`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| roost_fuzz::scrape_page::run(bytes));

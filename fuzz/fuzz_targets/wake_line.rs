@@ -1,4 +1,3 @@
-//! libFuzzer at the door `wake_line`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| roost_fuzz::wake_line::run(bytes));

@@ -2,7 +2,6 @@
 
 use memcache::client::{Reading, parse};
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(reading) = parse(rest) {

@@ -8,7 +8,6 @@ use policy::check::Check as _;
 use policy::quiescence;
 use std::path::Path;
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let [kind, text @ ..] = bytes else { return };
     let Ok(text) = std::str::from_utf8(text) else { return };

@@ -3,7 +3,6 @@
 
 use daemon::question;
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let Ok(line) = std::str::from_utf8(bytes) else { return };
     match question(line) {

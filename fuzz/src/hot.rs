@@ -4,7 +4,6 @@
 use linux::symbols::{build_id, function, readable};
 use observe::hot::{Profile, read_async_profiler, read_counts, read_perf_script};
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for read in [read_async_profiler, read_perf_script] {

@@ -27,7 +27,6 @@ fn read<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Result<Vec<Whole>, Garble
     Ok(wholes)
 }
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let [size, bytes @ ..] = bytes else { return };
     let whole = read(std::iter::once(bytes));

@@ -16,7 +16,6 @@ use std::time::Duration;
 #[path = "../../crates/cli/src/http.rs"]
 mod http;
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     static ADDRESS: OnceLock<SocketAddr> = OnceLock::new();
     let mut stream = TcpStream::connect(ADDRESS.get_or_init(serve)).expect("the server lives");

@@ -5,7 +5,6 @@
 
 use linux::Account;
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n').map(summed).collect::<Vec<_>>();
     let whole = Account::read(&lines.concat());

@@ -3,7 +3,6 @@
 
 use linux::arbiter::request::told;
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     match told(bytes) {
         Ok(combined) => {

@@ -27,18 +27,15 @@ pub mod trace;
 pub mod wake_line;
 pub mod wake_ring;
 
-/// A door.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// As its file, its program and its folder in `corpus/` are called.
     pub name: &'static str,
-    /// One input.
     pub run: fn(&[u8]),
     /// Another folder with inputs, from the repository's root.
     pub more: Option<&'static str>,
 }
 
-/// All of them.
 pub const TARGETS: &[Target] = &[
     Target { name: "answer", run: answer::run, more: None },
     Target { name: "config", run: config::run, more: None },

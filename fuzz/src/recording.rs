@@ -4,7 +4,6 @@
 use machine::{CstateTable, Duration};
 use observe::recording;
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     match recording::read("rec.txt", bytes, |_| CstateTable::default()) {
         Ok(found) => {

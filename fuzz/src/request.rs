@@ -2,7 +2,6 @@
 
 use memcache::{Head, KEY_MAX, Request, head, parse};
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let mut rest = bytes;
     while let Head::Line(line) = head(rest) {

@@ -5,7 +5,6 @@ use sim::Document;
 use sim::scenario::Estimates;
 use std::path::Path;
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     // Other files are not the subject here.

@@ -7,7 +7,6 @@
 use machine::{Duration, Instant};
 use observe::scrape::{Names, Reading, Tally, exposition, of_memcached, of_page, of_roost, percentile};
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let [kind, text @ ..] = bytes else { return };
     let text = String::from_utf8_lossy(text);

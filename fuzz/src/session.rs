@@ -32,7 +32,6 @@ fn answers(stream: &[u8], piece: usize, max_requests: u32) -> Vec<u8> {
     answers
 }
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     // The process's own figures change from one moment to the next.
     let [piece, max_requests, stream @ ..] = bytes else { return };

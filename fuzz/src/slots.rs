@@ -20,7 +20,6 @@ fn ask_all(file: File) -> Result<(), ReaderError> {
     Ok(())
 }
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     if let Err(error) = ask_all(file_of(bytes)) {
         let said = error.to_string();

@@ -4,7 +4,6 @@
 use crate::peafowl::drive;
 use policy::peafowl::{Load, Params};
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let Ok(limits) = store::learned_limits(bytes) else { return };
     for limit in limits.into_iter().take(4) {

@@ -38,7 +38,6 @@ fn read(kind: u8, file: &str) -> Result<(), SpecError> {
     }
 }
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let [kind, content @ ..] = bytes else { return };
     let file = file_of(content);

@@ -5,7 +5,6 @@ use daemon::wake::wire::{Envelope, WakeAsk, said, wake_ask};
 use machine::Instant;
 use slots::wake::{CPUS_MAX, Said};
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     match wake_ask(bytes) {
         Ok(ask) => {

@@ -11,7 +11,6 @@ const ENTRIES: u8 = 4;
 const ENTRY_WORDS: u8 = ENTRIES * 8;
 const HEADER_WORDS: u8 = 48;
 
-/// One input.
 pub fn run(bytes: &[u8]) {
     let mut ring = Ring::create(u32::from(ENTRIES)).expect("a ring");
     let memory = std::fs::File::from(ring.descriptor().try_clone_to_owned().expect("a descriptor"));

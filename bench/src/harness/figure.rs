@@ -44,7 +44,6 @@ pub enum Target {
     AtLeast(f64),
 }
 
-/// A figure of one case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub case: String,

@@ -30,7 +30,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use workload::Random;
 
-/// Where a run's figures go.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct Output {
     /// Append raw data, a line of JSON for each block, to a file in this folder
@@ -45,7 +44,6 @@ pub struct Output {
 /// The seed of benches that have no flag for it.
 pub const SEED: u64 = 1;
 
-/// A run of one bench.
 pub struct Run {
     folder: PathBuf,
     file: String,
@@ -69,7 +67,6 @@ struct Header {
     seed: u64,
 }
 
-/// A line for each block.
 #[derive(Clone, Debug, Serialize)]
 struct Block {
     case: String,
@@ -82,7 +79,6 @@ struct Block {
     detail: serde_json::Value,
 }
 
-/// The result of one block.
 #[derive(Debug)]
 pub struct Measured {
     metrics: BTreeMap<&'static str, f64>,
@@ -164,7 +160,6 @@ impl Run {
         Ok(())
     }
 
-    /// A sentence below the table.
     pub fn remark(&mut self, remark: impl Into<String>) {
         self.remarks.push(remark.into());
     }
@@ -208,7 +203,6 @@ fn code(rows: &[Row]) -> ExitCode {
     }
 }
 
-/// A permutation of `0..count`.
 fn order(random: &mut Random, count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     for last in (1..count).rev() {
@@ -231,7 +225,6 @@ pub fn folder(out: Option<&Path>, started: &str, machine: &Machine) -> PathBuf {
     )
 }
 
-/// The machine in a line.
 pub fn describe(machine: &Machine) -> String {
     let unknown = || "unknown".to_owned();
     format!(

@@ -187,7 +187,6 @@ impl Meters {
         })
     }
 
-    /// The source of the joules.
     pub(super) fn energy(&self) -> String {
         self.energy.source().to_string()
     }
@@ -212,7 +211,6 @@ impl Drop for Example {
     }
 }
 
-/// `roost quiesce` for one block.
 struct Quiescer {
     child: Child,
     last: Arc<Mutex<Option<serde_json::Value>>>,

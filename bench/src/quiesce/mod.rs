@@ -105,7 +105,6 @@ pub struct Args {
     json: bool,
 }
 
-/// The measurements of a block.
 #[derive(Clone, Debug, Serialize)]
 struct Block {
     load_percent: u8,
@@ -147,7 +146,6 @@ struct Results {
     started: String,
     machine: report::run::Machine,
     load_before: String,
-    /// The source of the watts.
     energy: String,
     wait_ms: f64,
     compute_ms: f64,
@@ -167,7 +165,6 @@ const NOISE: f64 = 2.0;
 /// CPU time of others, of one CPU, with which a block says nothing.
 const OTHERS_MAX: f64 = 0.1;
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let load_before = fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let cpus = linux::online_cpus(&Root::system())?;

@@ -16,7 +16,6 @@ use std::collections::{BinaryHeap, VecDeque};
 use workload::Random;
 
 pub struct Outcome {
-    /// Mean response time, in ns.
     pub mean_ns: f64,
     pub p99_ns: f64,
     pub watts: f64,

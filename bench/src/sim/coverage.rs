@@ -47,7 +47,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let cells: Vec<&Cell> =
         CELLS.iter().filter(|cell| args.only.as_deref().is_none_or(|only| only == cell.name)).collect();
@@ -115,7 +114,6 @@ fn intervals(document: &Document, seed: u64) -> [Option<Interval>; 2] {
     })
 }
 
-/// Everything that was found out.
 #[derive(Debug, Serialize)]
 struct Table {
     date: String,
@@ -125,7 +123,6 @@ struct Table {
     rows: Vec<Row>,
 }
 
-/// One figure of one queue.
 #[derive(Debug, Serialize)]
 struct Row {
     queue: &'static str,

@@ -73,7 +73,6 @@ pub struct Args {
     json: bool,
 }
 
-/// Measures.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let allowed = linux::allowed_cpus().map_err(usage)?;
     let last = allowed.0.last().copied().context("no CPU is allowed")?;

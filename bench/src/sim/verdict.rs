@@ -19,7 +19,6 @@ pub struct Measurement {
     pub cpu_s: f64,
     /// The same by the clock on the wall.
     pub wall_s: f64,
-    /// Mean response time, in ns.
     pub mean_ns: f64,
     /// Mean power of all cores; SimPy's program knows none.
     pub watts: Option<f64>,
@@ -100,7 +99,6 @@ pub struct Row {
 pub struct Summary {
     pub conditions: Vec<String>,
     pub rows: Vec<Row>,
-    /// Whether their results are right.
     pub checks: Vec<Check>,
 }
 

@@ -72,7 +72,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A law by its name.
 pub fn law(name: &str) -> Result<Distribution> {
     Distribution::by_name(name).ok_or_else(|| {
         let names: Vec<&str> = Distribution::presets().iter().map(|preset| preset.name).collect();

@@ -78,7 +78,6 @@ pub struct Args {
     json: bool,
 }
 
-/// The measured parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -98,7 +97,6 @@ pub enum Part {
     Disk,
 }
 
-/// How it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
@@ -107,7 +105,6 @@ pub enum Way {
     Always,
 }
 
-/// One block.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Block {
     pub part: Part,
@@ -138,10 +135,8 @@ pub struct Block {
 
 /// Gaps are told apart by half a decade.
 pub const GAPS: usize = 4;
-/// As people read them.
 const GAP_NAMES: [&str; GAPS] = ["0.1-0.3 ms", "0.3-1 ms", "1-3 ms", "3-10 ms"];
 
-/// Predictions of a block.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Predicted {
     pub predicted: u64,
@@ -162,12 +157,10 @@ struct Header {
     calibration: daemon::wake::Calibration,
     /// The means of keeping CPUs awake, of the two that were calibrated.
     act: Act,
-    /// The timer that wakes them.
     alarm: Alarm,
     build: &'static str,
 }
 
-/// Does it.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let cpus = linux::allowed_cpus().map_err(usage)?;
     let (Some(&first), Some(&last)) = (cpus.0.first(), cpus.0.last()) else { bail!("no CPU is allowed") };

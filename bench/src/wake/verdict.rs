@@ -19,7 +19,6 @@ pub(super) const BYSTANDER_BAR: f64 = 1.01;
 /// The accounts and cpuidle, in percent.
 pub(super) const BOOKS_BAR: f64 = 1.0;
 
-/// The result.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
     pub(super) parts: Vec<PartVerdict>,
