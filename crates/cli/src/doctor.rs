@@ -31,7 +31,13 @@ pub struct Args {
 
     /// Measure wake latencies for about so long, by another CPU and by timer, beside the advertised
     /// ones
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10s", conflicts_with = "root")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        default_missing_value = "10s",
+        conflicts_with = "root"
+    )]
     probe: Option<Duration>,
 
     /// Look at this machine instead: a folder that holds sys and proc, or a file that --record

@@ -147,7 +147,7 @@ mod tests {
         let mut whole = super::command().disable_help_subcommand(true).term_width(100);
         whole.build();
         let mut text = format!(
-            "# Commands of roost\n\nMade from `--help` by `{MAKE}`; `roost man DIR` writes manual pages.\n"
+            "# Commands of roost\n\n`{MAKE}` makes this page of `--help`.\n`roost man DIR` writes manual pages.\n"
         );
         add(&mut text, &mut whole);
         text

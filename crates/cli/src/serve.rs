@@ -72,7 +72,13 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
     policy: PolicyName,
     /// `paper`: the rules that the policy's paper prints, and nothing of ours
-    #[arg(long, value_enum, default_value_t = Preset::Default, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Preset::Default,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     preset: Preset,
     /// Also wake workers when the measured tail exceeds this, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
@@ -81,7 +87,13 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = ActiveIdle::Halt)]
     active_idle: ActiveIdle,
     /// By which interface idle states are limited
-    #[arg(long, value_enum, default_value_t = Actuator::PmQos, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Actuator::PmQos,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     idle_actuator: Actuator,
     /// For clients that may wait: leave requests in their sockets and serve them together, within
     /// this, such as 50ms@p99

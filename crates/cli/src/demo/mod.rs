@@ -76,7 +76,12 @@ pub struct Args {
     #[arg(long, value_name = "TIME", default_value = "24s")]
     phase_length: Duration,
     /// Rounds; the treatments take turns in each
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(3..=100))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(3..=100)
+    )]
     rounds: u16,
     /// Requests per second at the peak [default: 15% of this machine's full rate, measured first]
     #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]

@@ -14,7 +14,13 @@ pub(super) struct HttpOptions {
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
     /// The type of the body [default: application/json]
-    #[arg(long, value_name = "TYPE", requires = "body", value_parser = parse_content_type, hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "TYPE",
+        requires = "body",
+        value_parser = parse_content_type,
+        hide_short_help = true
+    )]
     content_type: Option<String>,
     /// Keywords of each query: paper (1 to 18), cloudsuite (1 to 16), light (3-4), heavy (12-18),
     /// or numbers such as 7 or 2-5 [default: paper]

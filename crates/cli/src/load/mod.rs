@@ -60,7 +60,14 @@ struct Load {
     #[arg(long, value_name = "SHAPE", default_value = "constant")]
     shape: Shape,
     /// Play a shape that has times of its own this many times as fast
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = parse_compression, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        default_value_t = 1.0,
+        value_parser = parse_compression,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     compress: f64,
     /// poisson, gpareto (ETC's burstier gaps), etc (the same, as fitted to each hour), uniform
     /// (evenly spaced), h2:CV (hyperexponential gaps with that deviation, such as h2:1.5), or
@@ -92,14 +99,27 @@ struct Load {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Advanced", hide_short_help = true)]
     seed: u64,
     /// How long before a request is due a thread stops sleeping and polls
-    #[arg(long, value_name = "TIME", default_value_t = loadgen::SPIN_DEFAULT, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value_t = loadgen::SPIN_DEFAULT,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     spin: Duration,
     /// Send at real-time priority 1, so that a server on the same CPUs does not delay it; root or
     /// CAP_SYS_NICE
     #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     realtime: bool,
     /// The run is INVALID if this percentile, or the median, is the generator's own
-    #[arg(long, value_name = "pQ", default_value = "p99", value_parser = parse_percentile, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "pQ",
+        default_value = "p99",
+        value_parser = parse_percentile,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     percentile: f64,
     /// How often to report progress
     #[arg(

@@ -57,7 +57,14 @@ const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-
 pub struct Names {
     /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464; under the names of HOST as
     /// well, besides addresses, `localhost` and this machine's name
-    #[arg(id = "metrics", long, value_name = "ADDRESS:PORT[,HOST...]", value_parser = parse_place, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        id = "metrics",
+        long,
+        value_name = "ADDRESS:PORT[,HOST...]",
+        value_parser = parse_place,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     place: Option<Place>,
 }
 

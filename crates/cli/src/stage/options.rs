@@ -36,7 +36,13 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     period: Option<Duration>,
     /// A kind of requests with a deadline of its own; may be given several times
-    #[arg(long, value_name = "CLASS", value_parser = parse_class, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "CLASS",
+        value_parser = parse_class,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     class: Vec<Class>,
     /// Hold nothing: a plain proxy
     #[arg(long, help_heading = "Advanced", hide_short_help = true)]

@@ -16,10 +16,22 @@ pub struct Options {
     #[arg(long)]
     pub calibrate: bool,
     /// Hear announcements in datagrams here; needs --token-file
-    #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        value_parser = crate::exit::parse_address,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     udp: Option<SocketAddr>,
     /// Hear announcements over HTTP here (POST /wake); needs --token-file
-    #[arg(long, value_name = "ADDR", value_parser = crate::exit::parse_address, help_heading = "Advanced", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        value_parser = crate::exit::parse_address,
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
     pub http: Option<SocketAddr>,
     /// The token that remote callers must show; readable by its owner alone
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
