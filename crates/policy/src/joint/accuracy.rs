@@ -178,7 +178,7 @@ fn one_gear_with_exponential_service_is_as_exact_as_the_formula() {
 fn one_gear_with_constant_service_is_exact_on_one_core() {
     for load in [0.3, 0.5, 0.7, 0.8, 0.9] {
         for most in 1..40 {
-            // Who finds n before him is done within n + 1 services.
+            // A request that finds n before it is done within n + 1 services.
             let quantile = md1_number(load, most);
             if (0.95..0.9995).contains(&quantile) {
                 let found = predicted(&shape(constant, quantile), Queueing::Shared, 1, load, 1.0, quantile);

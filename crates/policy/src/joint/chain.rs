@@ -10,8 +10,8 @@
 //!   falls off as sigma^n, the wait falls off with lambda (1 / sigma - 1) (Little's law for
 //!   distributions: Keilson and Servi 1988); so one request of queue stands for ln(1 / sigma) /
 //!   (lambda (1 / sigma - 1)) of waiting, which is exact in one gear. Below the length at which a
-//!   queue holds itself, where sigma > 1, it stands for a gap between two arrivals: who waits there
-//!   waits while the queue keeps its length.
+//!   queue holds itself, where sigma > 1, it stands for a gap between two arrivals: a request that
+//!   waits there waits while the queue keeps its length.
 //! - *Balance*: as much work is done as comes. The probability of a queue is scaled so that this
 //!   holds.
 //! - *Service*: a request that has waited is served in the gear for as many as came behind it.

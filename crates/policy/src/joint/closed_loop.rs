@@ -89,7 +89,8 @@ fn a_step_to_nine_times_the_load_is_answered_within_a_millisecond() {
         assert!(before.watts < 7.0, "{way:?} {before:?}");
         let first = run(&mut server, 1.0, 700e3);
         assert!(server.plan.active >= 9, "{way:?} {:?}", server.plan);
-        // Who came before the cores were awake may be late, where each core has its own queue.
+        // Requests that came before the cores were awake may be late, where each core has its own
+        // queue.
         let late_us = if way.0 == Queueing::Shared { 300.0 } else { 400.0 };
         assert!(first.p99_us < late_us, "{way:?} {first:?}");
         for _ in 0..5 {

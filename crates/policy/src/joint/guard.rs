@@ -155,7 +155,7 @@ impl Guard {
         } else if self.queueing == Queueing::Shared && helps_ns > 0.0 {
             active + lacking_ns / helps_ns
         } else if lacking_ns > active * self.budget_ns {
-            // No help for those who wait; but all who come meanwhile would wait behind them.
+            // No help for requests that wait; but all that come meanwhile would wait behind them.
             f64::INFINITY
         } else {
             0.0

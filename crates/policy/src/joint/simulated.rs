@@ -316,13 +316,13 @@ impl Server {
         let Some(plan) = plan else { return };
         let before = std::mem::replace(&mut self.plan, plan);
         (0..self.cores.len()).for_each(|core| self.shift(core));
-        // Who sleeps goes on in the state that is now meant for it, if that is deeper.
+        // A core that sleeps goes on in the state that is now meant for it, if that is deeper.
         for core in 0..self.cores.len() {
             if let Doing::Asleep { state } = self.cores[core].doing {
                 self.cores[core].doing = Doing::Asleep { state: state.max(self.idle_state(core)) };
             }
         }
-        // Those who join may find work waiting.
+        // Cores that join may find work waiting.
         for _ in 0..self.shared.len().min(usize::from(plan.active.saturating_sub(before.active))) {
             self.wake_one();
         }

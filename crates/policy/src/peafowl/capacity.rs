@@ -93,7 +93,7 @@ impl Capacity {
             self.worked = Duration::ZERO;
             self.of_it_charged = Duration::ZERO;
         } else {
-            // Who hardly works is not kept from it.
+            // A worker that hardly works is not kept from it.
             self.got += weight * (1.0 - self.got);
         }
     }

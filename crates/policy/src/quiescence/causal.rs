@@ -222,7 +222,7 @@ impl Causal {
             Ok(at) => at,
             Err(_) => {
                 if self.channels.len() >= self.max_channels {
-                    // Who wrote last is a hint, which may be lost. Marks may not.
+                    // The last writer is a hint, which may be lost. Marks may not.
                     let hint = self.channels.iter().position(|channel| channel.marks == 0);
                     match hint {
                         Some(hint) => drop(self.channels.remove(hint)),

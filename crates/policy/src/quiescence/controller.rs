@@ -229,7 +229,7 @@ impl Quiescence {
         self.due
     }
 
-    /// The next command. Who shall run comes before who shall stop.
+    /// The next command. Groups that shall run come before groups that shall stop.
     pub fn poll_command(&mut self) -> Option<QuiescenceCommand> {
         let find = |frozen: bool| {
             move |background: &&mut Background| {

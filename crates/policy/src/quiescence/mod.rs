@@ -14,14 +14,14 @@
 //!                          ^ Freeze                  ^ Thaw
 //! ```
 //!
-//! **Who is critical.** An *interaction* begins with a trigger (a touch, an accepted request) in
+//! **Critical tasks.** An *interaction* begins with a trigger (a touch, an accepted request) in
 //! some task and ends with its response. Critical is the task of the trigger, and whatever a
 //! critical task causes: a child that it forks, a task that it signals or wakes, the reader of a
 //! pipe or socket that it wrote to. This is followed event by event; the paper names these events,
 //! and offline graphs per user interface component: [`Graph`] is learned as requests go, per type
 //! of request. Besides, whole groups may be declared [`Role::Critical`].
 //!
-//! **Who is background.** Only groups declared [`Role::Background`]. A task of which nothing is
+//! **Background tasks.** Only groups declared [`Role::Background`]. A task of which nothing is
 //! known is never frozen; a background task that an interaction reaches is critical, and its group
 //! runs.
 //!

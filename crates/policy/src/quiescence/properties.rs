@@ -1,5 +1,5 @@
-//! Invariants of quiescence, tried with events in any order against a plain account of who
-//! is critical.
+//! Invariants of quiescence, tried with events in any order against a plain account of the critical
+//! tasks.
 
 use super::*;
 use machine::Instant;
@@ -14,7 +14,7 @@ fn task(id: u32) -> Task {
     Task { id: TaskId(id), group: GroupId(id % 5) }
 }
 
-/// Who is critical, with sets and without bounds.
+/// The critical tasks, with sets and without bounds.
 #[derive(Default)]
 struct Account {
     /// By interaction: when it began, and the tasks that it has reached.

@@ -7,8 +7,8 @@
 //!
 //! The approach: each stage says when its next burst is due at the latest, and how long such a
 //! burst lasts ([`Coming`]). A burst can be made earlier and never later, so the timetable is
-//! filled from its end: who would be over last keeps its time, and of the others each is over
-//! before the next one begins. That is the latest timetable in which no two meet.
+//! filled from its end: the burst that would be over last keeps its time, and of the others each is
+//! over before the next one begins. That is the latest timetable in which no two meet.
 //!
 //! ```text
 //!   due, each for itself    A ######         in the timetable     A ######
@@ -50,7 +50,7 @@ pub fn timetable(coming: &[Option<Coming>]) -> Vec<Option<Instant>> {
         .enumerate()
         .filter_map(|(place, one)| known(one).map(|one| (one.due + one.span, place, one)))
         .collect();
-    // From the last end to the first; of equal ones who was named first keeps its time.
+    // From the last end to the first; of equal ones the first named keeps its time.
     places.sort_by_key(|&(end, place, _)| (std::cmp::Reverse(end), place));
     let mut next = None;
     for (end, place, one) in places {

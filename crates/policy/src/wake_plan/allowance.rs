@@ -80,7 +80,7 @@ impl Allowance {
 }
 
 impl Allowance {
-    /// Nothing is owed any more: one who begins anew has no more than this one.
+    /// Nothing is owed any more: a payer that begins anew has no more than this one.
     pub fn is_settled(&self, params: &AllowanceParams, now: Instant, awake: Duration) -> bool {
         let passed = self.at.map_or(Duration::ZERO, |at| now.since(at));
         let earned = passed.as_nanos().saturating_mul(u64::from(params.rate));

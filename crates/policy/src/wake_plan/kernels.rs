@@ -9,13 +9,12 @@
 //! Ours, for each kernel by itself: the mean of the last runs without an eighth of them at either
 //! end, the very first run left out (it compiles, or fills caches); about that the band of the last
 //! errors. How many runs? Eight follow a change, and carry their own scatter into the expectation:
-//! an error 7 % larger than that of who knows the law. Thirty-two are nearly as good as the law,
-//! and late by sixteen runs when it changes. So both are kept, and the one speaks whose
+//! an error 7 % larger than that of a predictor that knows the law. Thirty-two are nearly as good
+//! as the law, and late by sixteen runs when it changes. So both are kept, and the one speaks whose
 //! expectations were nearer lately. Nothing here is particular to GPUs: any begin and end that
 //! repeat will do.
 //!
-//! Invariants: the first to speak are the eight; a single outlier does not decide who
-//! speaks.
+//! Invariants: the first to speak are the eight; a single outlier does not decide which one speaks.
 
 use super::band::{Band, BandParams};
 use super::recent::Recent;

@@ -1,4 +1,4 @@
-//! Who pays for the time that CPUs are kept awake.
+//! The payers of the time that CPUs are kept awake.
 //!
 //! The paper: "the energy use of a resource principal should include that of its anticipatory CPU
 //! wakeups even if the system idles for much of the wakeup durations". It leaves open how to share.

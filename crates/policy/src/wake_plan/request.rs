@@ -4,8 +4,8 @@ use machine::{CpuId, Duration, Instant, Ratio};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Who asks for wake-ups and pays for them: a process, a service, a remote client, as the driver
-/// numbers them.
+/// The name under which wake-ups are asked for and paid: a process, a service, a remote client, as
+/// the driver numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Principal(pub u32);
@@ -23,7 +23,8 @@ impl fmt::Display for Principal {
 pub enum Payer {
     /// Its own alone.
     Alone(Principal),
-    /// That of all of this number: a user, or all who know a secret, as the driver numbers them.
+    /// That of all of this number: a user, or all programs that know a secret, as the driver
+    /// numbers them.
     Shared(u64),
 }
 

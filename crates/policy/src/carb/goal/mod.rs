@@ -243,7 +243,7 @@ impl GoalSearch {
             Some(beyond) => return self.stay_at(beyond),
         };
         self.beyond = Some(beyond);
-        // Who is busy does not sleep, so no sleep is to blame.
+        // A busy worker does not sleep, so no sleep is to blame.
         if self.active > self.min_active() && self.may_try(load, self.active - 1, busy) {
             self.go(self.active - 1, Why::TooMany { tail });
         } else {

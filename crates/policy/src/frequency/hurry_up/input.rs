@@ -99,7 +99,7 @@ impl HurryUp {
         }
     }
 
-    /// Where there is no grace, who pauses has paused.
+    /// Where there is no grace, a thread that pauses has paused.
     fn after_pauses(&mut self, now: Instant) {
         if self.params.sleep.is_none() {
             self.pause(now);

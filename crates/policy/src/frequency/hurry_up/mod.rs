@@ -101,7 +101,7 @@ impl Thread {
     }
 }
 
-/// A thread that is inside, for who shows it to people.
+/// A thread that is inside, as programs show it to people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hot {
     pub thread: ThreadId,
@@ -217,7 +217,7 @@ impl HurryUp {
         }
         let inside = self.threads.iter().filter(|thread| thread.level == Level::Mid);
         let late = inside.filter_map(|thread| thread.call).map(|call| call.late_at);
-        // Who is outside counts for nothing, and may wait as it likes.
+        // A thread outside counts for nothing, and may wait as it likes.
         let waits = self.threads.iter().filter(|thread| thread.call.is_some());
         late.chain(waits.filter_map(|thread| thread.waits_from)).chain(self.cores.next_idle()).min()
     }
@@ -252,7 +252,7 @@ impl HurryUp {
         self.params.follows_work
     }
 
-    /// Who is inside, in order of number.
+    /// The threads inside, in order of number.
     pub fn hot(&self) -> impl Iterator<Item = Hot> + '_ {
         self.threads.iter().filter_map(|thread| {
             Some(Hot {

@@ -26,8 +26,8 @@
 //!
 //! **Try.** Pairs of turns, one with and one without. After three pairs the mean difference decides
 //! as soon as it is two standard errors from the bar; after [`PAIRS_MAX`] it decides anyway. The
-//! bar is [`PayoffParams::min_gain`], twice that for who has left off, half for who
-//! freezes: *hysteresis*.
+//! bar is [`PayoffParams::min_gain`], twice that where freezing is off, half where it is on:
+//! *hysteresis*.
 //!
 //! **Whatever the gain**, freezing is left off unless the evidence excludes that critical threads
 //! are slowed by more than [`PayoffParams::max_slowdown`]: two standard errors above the mean,

@@ -21,7 +21,7 @@ struct Updater {
     load: f64,
 }
 
-/// Each CPU has one who runs there: the client, the updater, the freezer.
+/// Each CPU has one program: the client, the updater, the freezer.
 struct Machine {
     policy: Quiescence,
     updater: Updater,
