@@ -8,10 +8,10 @@
 //! reach it, the machine wakes, and stays awake until that request is done.
 //!
 //! Two things need care. How long a request has been stalled is the sum over several naps; but each
-//! of them stalls all who are there, so one clock that runs while the machine does not
-//! ([`DreamWeaver::mark`]) serves all: a request carries its reading at arrival, and who came first
-//! has been stalled longest. And the wake-up itself takes time, in which no request is served: it
-//! must begin one exit latency before D is reached, and a nap begins only if D leaves more than
+//! of them stalls all requests that are there, so one clock that runs while the machine does not
+//! ([`DreamWeaver::mark`]) serves all: a request carries its reading at arrival, and the first to
+//! come has been stalled longest. And the wake-up itself takes time, in which no request is served:
+//! it must begin one exit latency before D is reached, and a nap begins only if D leaves more than
 //! that. A D below the exit latency cannot be kept by any machine that naps at all; then D is the
 //! exit latency.
 //!

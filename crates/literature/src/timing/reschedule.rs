@@ -40,7 +40,7 @@ pub enum Rule {
     LeastCost,
 }
 
-/// Who is sent elsewhere, and where.
+/// Which requests are sent elsewhere, and where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
