@@ -155,7 +155,7 @@ impl Engine {
         self.parking_order().take(wanted).for_each(|cpu| active.insert(cpu));
         let was = std::mem::replace(&mut self.active, active);
         self.active_count = active.len();
-        // Those who join may find work waiting.
+        // Cores that join may find work waiting.
         let mut waiting = self.shared.len();
         for cpu in active.iter().filter(|&cpu| !was.contains(cpu)) {
             if waiting > 0 && self.idle.contains(cpu) {

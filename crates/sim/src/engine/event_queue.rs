@@ -4,7 +4,7 @@
 //! work, of its wake-up, or of a sleep that a timer ends. So there is one slot per core, and a
 //! *tournament* over the slots: a tree, in an array, in which every node is the least of the four
 //! below it. The next event is the one at its top. Moving an event is overwriting its slot and
-//! playing again the matches on the way up, two for ten cores: no branch depends on who wins them,
+//! playing again the matches on the way up, two for ten cores: no branch depends on the winners,
 //! and nothing is cancelled lazily. An event that is rare, or has no core, lies in a heap.
 //!
 //! A slot holds the time with the core's number in its lowest bits, so that the least slot names

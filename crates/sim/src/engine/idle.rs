@@ -23,7 +23,7 @@ pub(super) struct Sleepers {
     timer: Periodic,
     tick_cost_ns: u64,
     true_exit_ns: Vec<u64>,
-    /// Time and energy by state, for the clairvoyant who minds energy: watts.
+    /// Time and energy by state, for the clairvoyant that minds energy: watts.
     watts: Vec<f64>,
     active_watts: f64,
 }

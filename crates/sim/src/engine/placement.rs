@@ -56,7 +56,7 @@ pub(super) struct Placement {
     scheduling: Scheduling,
     active_idle: ActiveIdle,
     workers: Vec<Desk>,
-    /// Who serves each connection; `None` while it is on its way.
+    /// The worker that serves each connection; `None` while it is on its way.
     serves: Vec<Option<u16>>,
     /// Requests that came for connections on their way.
     waiting: Vec<Task>,
@@ -129,7 +129,7 @@ impl Engine {
         self.obey_scheduler();
     }
 
-    /// Who serves the request's connection now; `None` while it is on its way.
+    /// The worker that serves the request's connection now; `None` while it is on its way.
     pub(super) fn seat_of(&self, task: &Task) -> Option<usize> {
         match &self.placement {
             None => Some(self.nth_active(task.connection as usize)),
@@ -137,7 +137,7 @@ impl Engine {
         }
     }
 
-    /// Who serves the request's connection; a connection on its way keeps it.
+    /// The worker that serves the request's connection; a connection on its way keeps it.
     #[inline]
     pub(super) fn worker_of(&mut self, task: &Task) -> Option<usize> {
         let Some(placement) = &mut self.placement else {

@@ -312,7 +312,7 @@ impl Engine {
         }
     }
 
-    /// Those who follow requests one by one hear of an answer.
+    /// Tells those policies of an answer that follow requests one by one.
     #[inline(never)]
     fn tell_of_answer(&mut self, core: usize, task: &Task, response: u64) {
         if self.setup.nic.is_some() {

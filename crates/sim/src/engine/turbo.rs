@@ -19,7 +19,7 @@ struct Clock {
     surplus_watts: f64,
 }
 
-/// The clocks, and who runs at which.
+/// The clocks, and the cores that run at each.
 #[derive(Clone, Debug)]
 pub(super) struct Turbo {
     clocks: Vec<Clock>,

@@ -140,8 +140,8 @@ impl Fleet {
         }
         let setup = |line: &&str| document.setup(line, seed).map(|(setup, _)| setup);
         let setups: Vec<Setup> = names.iter().map(setup).collect::<Result<_, _>>()?;
-        // Ten runs of a whole fleet are more than most have in mind: only who asks for replications
-        // gets them.
+        // Ten runs of a whole fleet are more than most have in mind: only a scenario that asks for
+        // replications gets them.
         let run = contestant.document.table().get("run").and_then(Value::as_table);
         let asked = run.is_some_and(|run| run.contains_key("replications"));
         let is_story = setups[0].horizon == Horizon::Whole;

@@ -38,7 +38,8 @@ pub struct FleetOutcome {
     pub points: Vec<Point>,
 }
 
-/// Response times for who waits for the slowest of so many leaves, at the same load of every leaf.
+/// Response times if the root waits for the slowest of so many leaves, at the same load of every
+/// leaf.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Waited {
     pub leaves: u32,

@@ -8,7 +8,7 @@
 //!   ([`Horizon::Whole`]). Stretches of such a run differ for other reasons than chance; only whole
 //!   runs are alike. At least ten; nothing is left out as warm-up, because the beginning is part of
 //!   the question.
-//! - Replications of a steady scenario are possible too, for who has more threads than patience.
+//! - Replications of a steady scenario are possible too, where threads are plenty and time is not.
 //!   Each run loses its own warm-up. The number of runs is part of the scenario, never of the
 //!   machine, or results would depend on where they were made.
 //!

@@ -21,8 +21,8 @@
 //! quantile ([`BEYOND_MIN`]), and where the share beyond it is known to no more than a fifth
 //! ([`SHARE_ERROR`]). This cannot find a run that is short against its queue's memory and by chance
 //! has no congested spell at all: nothing in it says that there are any. Runs that end when they
-//! are precise are protected from that by their length ([`Collector`](super::Collector)); an author
-//! who fixes the length should know it.
+//! are precise are protected from that by their length ([`Collector`](super::Collector)); a
+//! scenario that fixes the length should allow for it.
 
 use super::batches::{Batch, stretch_correlation};
 use super::ratio::{Parts, spread};

@@ -91,7 +91,7 @@ fn a_set_up_time_is_added_as_welch_says() {
 
 #[test]
 fn as_many_wait_as_erlang_says() {
-    // Who finds a core idle ends one idle period; who waits ends none.
+    // A request that finds a core idle ends one idle period; one that waits ends none.
     let set = [("run.requests", Value::Integer(100_000))];
     let tasks: Vec<_> = (1..=12).map(|seed| task(document(&set), "poll", seed)).collect();
     let waited: Vec<f64> = run_many(&tasks, 2)
