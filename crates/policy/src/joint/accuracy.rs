@@ -3,8 +3,9 @@
 
 use super::chain::{Chain, Links};
 use super::pace::Pace;
+use super::random::Random;
 use super::service::Shape;
-use super::simulated::{CORES, Random, Server, gears, states};
+use super::simulated::{CORES, Server, gears, states};
 use super::*;
 use crate::frequency::gears::tests::gears_at;
 use std::collections::VecDeque;

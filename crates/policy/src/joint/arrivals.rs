@@ -217,7 +217,7 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simulated::Random;
+    use super::super::random::Random;
     use super::*;
     use machine::Duration;
 

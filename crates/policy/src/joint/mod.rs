@@ -342,4 +342,6 @@ mod closed_loop;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod random;
+#[cfg(test)]
 mod simulated;

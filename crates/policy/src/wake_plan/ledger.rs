@@ -18,59 +18,9 @@
 //! nanosecond.
 
 use super::allowance::{Allowance, AllowanceParams};
-use super::{Payer, Principal, Refused};
-use machine::{Duration, Instant, Microjoules, Microwatts};
+use super::{Account, Payer, Principal, Refused};
+use machine::{Duration, Instant, Microwatts};
 use serde::{Deserialize, Serialize};
-
-/// The requests of one principal and their cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Account {
-    /// Its share of the time that CPUs were kept awake.
-    pub awake: Duration,
-    /// Its share of the energy of that time.
-    pub energy: Microjoules,
-    /// The debt beyond `energy`: below a microjoule, in microwatts times nanoseconds.
-    carry_fj: u64,
-    pub accepted: u64,
-    /// Of these, those that came too late to be ready in time: the CPU began to wake at once.
-    pub late: u64,
-    /// Events that came while their request stood.
-    pub came: u64,
-    pub withdrawn: u64,
-    /// Requests whose window ended without the event.
-    pub expired: u64,
-}
-
-/// Microwatts times nanoseconds in a microjoule.
-const FJ_PER_UJ: u128 = 1_000_000_000;
-
-impl Account {
-    /// Requests whose window is not over.
-    pub fn outstanding(&self) -> u64 {
-        self.accepted - self.came - self.withdrawn - self.expired
-    }
-
-    fn charge(&mut self, length: Duration, power: Microwatts) {
-        let owed = u128::from(power.0) * u128::from(length.as_nanos()) + u128::from(self.carry_fj);
-        self.awake += length;
-        self.energy += Microjoules((owed / FJ_PER_UJ) as u64);
-        self.carry_fj = (owed % FJ_PER_UJ) as u64;
-    }
-
-    /// Takes over the figures of another.
-    fn merge(&mut self, other: &Self) {
-        let owed = u128::from(self.carry_fj) + u128::from(other.carry_fj);
-        self.awake += other.awake;
-        self.energy += other.energy + Microjoules((owed / FJ_PER_UJ) as u64);
-        self.carry_fj = (owed % FJ_PER_UJ) as u64;
-        self.accepted += other.accepted;
-        self.late += other.late;
-        self.came += other.came;
-        self.withdrawn += other.withdrawn;
-        self.expired += other.expired;
-    }
-}
 
 /// The debt of a payer, and its allowance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -298,7 +248,9 @@ fn nth_part(length: Duration, nth: u64, count: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::account::FJ_PER_UJ;
     use super::*;
+    use machine::Microjoules;
     use proptest::prelude::*;
 
     fn ledger(principals: u32) -> Ledger {

@@ -30,6 +30,7 @@
 //! computations, [`Timers`], [`Announcements`] of clients. A predictor keeps no table of the calls
 //! under way: it hands out a slip that the driver gives back at the end.
 
+mod account;
 mod allowance;
 mod anticipation;
 mod band;
@@ -49,13 +50,14 @@ mod request;
 mod table;
 mod timers;
 
+pub use account::Account;
 pub use allowance::AllowanceParams;
 pub use anticipation::{DEVICE_ENTRY, DeviceAnticipation, KERNELS_ENTRY, KernelAnticipation};
 pub use band::BandParams;
 pub use cpu_plan::CpuCosts;
 pub use io::{Device, DeviceParams, Issued, Operation};
 pub use kernels::{KernelId, KernelParams, Kernels, Launched};
-pub use ledger::{Account, Ledger};
+pub use ledger::Ledger;
 pub use planner::{Params, Planner};
 pub use prediction::{Prediction, Record};
 pub use predictor::{Call, Predictor};

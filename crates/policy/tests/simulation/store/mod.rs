@@ -1,12 +1,17 @@
 //! A store of simulated workers. All chance comes from one seed; two runs with the same seed are
 //! the same run.
 
+mod checks;
+mod events;
+mod serving;
+
+use events::{Event, Timed};
 use machine::{
     Command, ConnId, CpuId, Duration, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId, WorkerReading,
 };
 use policy::log::{Recorded, SchedulingInput, WorkerInput, WorkerOutput, state_line, step_line};
 use policy::peafowl::{
-    Answer, ConnectionLoad, Departure, LearnedLimit, Order, Params, Sample, Transfer, Verdict, Worker,
+    Answer, ConnectionLoad, LearnedLimit, Order, Params, Sample, Transfer, Verdict, Worker,
 };
 use policy::{Moved, Scheduling, Why};
 use std::cmp::Reverse;
@@ -19,37 +24,6 @@ const TRANSFER: Duration = Duration::from_micros(20);
 
 /// Requests that one turn serves at the most.
 const TURN_REQUESTS: usize = 512;
-
-#[derive(Clone, Debug, PartialEq)]
-enum Event {
-    Request { client: usize, epoch: u32 },
-    Serve { worker: usize },
-    Land { client: usize, source: usize, target: usize, why: Why, departure: Departure },
-    Letter { worker: usize, order: Order },
-    Notice(SchedulingInput),
-    WorkerTimer { worker: usize },
-    SchedulingTimer,
-    Report,
-}
-
-/// Events are ordered by time, then by arrival; their kind does not matter.
-struct Timed(Instant, u64, Event);
-impl PartialEq for Timed {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for Timed {}
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Timed {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Place {
@@ -255,46 +229,6 @@ impl Store {
         self.seats.iter().filter(|seat| seat.policy.connections() > 0).count()
     }
 
-    /// Every open connection is with exactly one worker or on its way, every worker that serves is
-    /// active.
-    pub fn check(&self) {
-        let mut found = vec![0; self.clients.len()];
-        for (worker, seat) in self.seats.iter().enumerate() {
-            for (slot, client) in seat.slots.iter().enumerate() {
-                let Some(client) = *client else { continue };
-                found[client] += 1;
-                let place = Place::At { worker, slot: slot as u32 };
-                assert_eq!(self.clients[client].place, place, "the books agree");
-            }
-            let here = seat.slots.iter().flatten().count();
-            assert_eq!(here, seat.policy.connections() as usize, "the policy counts its connections");
-        }
-        for (client, state) in self.clients.iter().enumerate() {
-            let expected = i32::from(matches!(state.place, Place::At { .. }));
-            assert_eq!(found[client], expected, "client {client} is {:?}", state.place);
-        }
-        assert!(self.active.len() >= usize::from(self.params.min_active), "some worker is awake");
-    }
-
-    /// After quiet: no connection flies, workers that serve are active and no others but the
-    /// minimum.
-    pub fn check_settled(&self) {
-        self.check();
-        assert!(
-            self.clients.iter().all(|client| client.place != Place::Flying),
-            "no connection is lost on the way"
-        );
-        for (id, seat) in (0..).map(WorkerId).zip(&self.seats) {
-            let serves = seat.policy.connections() > 0;
-            assert!(!serves || self.active.contains(&id), "{id} serves but is inactive");
-        }
-        assert_eq!(
-            self.active,
-            self.scheduling.active().into_iter().collect(),
-            "the commands tell the state"
-        );
-    }
-
     pub fn moves_by(&self, why: Why) -> usize {
         self.moves.iter().filter(|(_, moved)| moved.why == why).count()
     }
@@ -412,174 +346,4 @@ impl Store {
             Event::Report => self.report(),
         }
     }
-
-    fn request(&mut self, client: usize) {
-        let lump = self.clients[client].lump as usize;
-        self.clients[client].pending.extend(std::iter::repeat_n(self.now, lump));
-        if let Place::At { worker, .. } = self.clients[client].place {
-            self.make_ready(client, worker);
-        }
-    }
-
-    fn make_ready(&mut self, client: usize, worker: usize) {
-        let seat = &mut self.seats[worker];
-        if !seat.ready.contains(&client) {
-            seat.ready.push_back(client);
-        }
-        if self.stalled_until > self.now {
-            self.at(self.stalled_until, Event::Serve { worker });
-        } else if !self.seats[worker].serving {
-            self.begin_serving(worker);
-        }
-    }
-
-    fn begin_serving(&mut self, worker: usize) {
-        let Some(&client) = self.seats[worker].ready.front() else { return };
-        self.seats[worker].serving = true;
-        let state = &self.clients[client];
-        let cost = state.cost.unwrap_or(self.service_time);
-        let in_turn = state.pending.len().min(TURN_REQUESTS);
-        let work = (cost * in_turn as u64).scale(self.seats[worker].stolen);
-        self.seats[worker].in_turn = in_turn;
-        self.seats[worker].worked += work;
-        self.seats[worker].turn = work;
-        if work.is_zero() {
-            self.serve(worker);
-        } else {
-            self.after(work, Event::Serve { worker });
-        }
-    }
-
-    fn serve(&mut self, worker: usize) {
-        let was_serving = std::mem::replace(&mut self.seats[worker].serving, false);
-        if !was_serving {
-            // The end of a stall.
-            return self.begin_serving(worker);
-        }
-        let Some(client) = self.seats[worker].ready.pop_front() else { return };
-        let Place::At { worker: at, slot } = self.clients[client].place else {
-            return self.begin_serving(worker);
-        };
-        assert_eq!(at, worker, "only those who are here are ready here");
-        let in_turn = self.seats[worker].in_turn.min(self.clients[client].pending.len());
-        let requests: Vec<Instant> = self.clients[client].pending.drain(..in_turn).collect();
-        if !self.clients[client].pending.is_empty() {
-            self.seats[worker].ready.push_back(client);
-        }
-        self.clients[client].served += requests.len() as u64;
-        let now = self.now;
-        self.seats[worker].latencies.extend(requests.iter().map(|&since| now.since(since)));
-        let busy = self.seats[worker].turn;
-        let input = WorkerInput::Served { slot, requests: requests.len() as u32, busy };
-        if let WorkerOutput::Verdict(Verdict::Send { target, why }) = self.tell_worker(worker, input) {
-            assert_ne!(target.index(), worker, "no connection is sent to where it is");
-            self.send(worker, slot, target.index(), why);
-        }
-        self.begin_serving(worker);
-    }
-
-    fn send(&mut self, source: usize, slot: u32, target: usize, why: Why) {
-        let client = self.seats[source].slots[slot as usize].expect("a connection that is here is sent");
-        let WorkerOutput::Departure(departure) =
-            self.tell_worker(source, WorkerInput::Departure { slot, sent: true })
-        else {
-            unreachable!("a departure is the answer")
-        };
-        assert_eq!(departure.conn, ConnId(client as u64));
-        if why.is_sent_home() {
-            assert_eq!(WorkerId(target as u16), departure.home, "only home");
-        }
-        self.forget(source, slot, client);
-        if self.lose_transfers > 0 {
-            self.lose_transfers -= 1;
-            self.clients[client].place = Place::Closed;
-        } else {
-            self.clients[client].place = Place::Flying;
-            self.after(TRANSFER, Event::Land { client, source, target, why, departure });
-        }
-        self.released(source);
-    }
-
-    fn depart_for_good(&mut self, client: usize, worker: usize, slot: u32) {
-        self.tell_worker(worker, WorkerInput::Departure { slot, sent: false });
-        self.forget(worker, slot, client);
-        self.clients[client].place = Place::Closed;
-        let home = self.clients[client].home.index();
-        if home != worker {
-            self.after(MESSAGE, Event::Letter { worker: home, order: Order::ClosedAway });
-        }
-        self.released(worker);
-    }
-
-    fn released(&mut self, worker: usize) {
-        if self.seats[worker].policy.connections() == 0 {
-            let released = SchedulingInput::Released(WorkerId(worker as u16));
-            self.after(MESSAGE, Event::Notice(released));
-        }
-    }
-
-    fn forget(&mut self, worker: usize, slot: u32, client: usize) {
-        let seat = &mut self.seats[worker];
-        seat.slots[slot as usize] = None;
-        seat.ready.retain(|&ready| ready != client);
-        if seat.ready.is_empty() && self.service_time.is_zero() {
-            seat.serving = false;
-        }
-    }
-
-    fn arrive(&mut self, client: usize, worker: usize, load: ConnectionLoad) {
-        let slots = &mut self.seats[worker].slots;
-        let slot = slots.iter().position(Option::is_none).unwrap_or(slots.len());
-        if slot == slots.len() {
-            slots.push(None);
-        }
-        slots[slot] = Some(client);
-        let slot = slot as u32;
-        self.clients[client].place = Place::At { worker, slot };
-        let (conn, home) = (ConnId(client as u64), self.clients[client].home);
-        self.tell_worker(worker, WorkerInput::Arrival { slot, conn, home, load });
-        if !self.clients[client].pending.is_empty() {
-            self.make_ready(client, worker);
-        }
-    }
-
-    fn report(&mut self) {
-        let mut reading = Reading::default();
-        let mut all = Vec::new();
-        for worker in 0..self.seats.len() {
-            let seat = &mut self.seats[worker];
-            let mut latencies = std::mem::take(&mut seat.latencies);
-            let busy = Ratio::of(std::mem::take(&mut seat.worked), self.params.report_period);
-            latencies.sort_unstable();
-            let tail = percentile(&latencies, 0.99);
-            let sample = Sample { busy, tail, requests: latencies.len() as u32 };
-            all.extend(latencies);
-            let output = self.tell_worker(worker, WorkerInput::Report(sample));
-            let WorkerOutput::Report { reading: report, movable } = output else { unreachable!("a report") };
-            reading.workers.push(report);
-            let worker = WorkerId(worker as u16);
-            self.tell_scheduling(SchedulingInput::Movable { worker, movable });
-        }
-        all.sort_unstable();
-        let mean = all.iter().copied().sum::<Duration>() / (all.len() as u64).max(1);
-        reading.service = ServiceReading {
-            rate: Some(Rate::of(all.len() as u64, self.params.report_period)),
-            mean: Some(mean).filter(|_| !all.is_empty()),
-            p95: percentile(&all, 0.95),
-            p99: percentile(&all, 0.99),
-            tail: None,
-        };
-        self.readings.clone_from(&reading.workers);
-        let output = self.tell_scheduling(SchedulingInput::Reading(reading));
-        let guidance = output.guidance.expect("after a reading there is guidance");
-        for worker in 0..self.seats.len() {
-            self.after(MESSAGE, Event::Letter { worker, order: Order::Guidance(guidance) });
-        }
-        self.after(self.params.report_period, Event::Report);
-    }
-}
-
-fn percentile(sorted: &[Duration], share: f64) -> Option<Duration> {
-    let last = sorted.len().checked_sub(1)?;
-    Some(sorted[(last as f64 * share).ceil() as usize])
 }
