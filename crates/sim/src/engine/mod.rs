@@ -25,10 +25,12 @@
 //! `pre_wake` when to wake, `known` and `decisions` the calls of policies, `metrics` all counts.
 
 mod ahead;
+mod clients;
 mod core_policy;
 mod cpu_set;
 mod decisions;
 mod dvfs;
+mod ended;
 mod event_queue;
 mod fanout;
 mod hardware;
@@ -51,10 +53,11 @@ mod turbo;
 mod wake_delay;
 
 pub use cpu_set::MAX_CPUS;
+pub use ended::Ended;
 pub use meter::Residency;
 pub(crate) use metrics::histogram;
 pub use metrics::{Coarse, IdleLengths, Metrics, Sample, SleepCounts};
-pub use running::{End, Ended};
+pub use running::End;
 pub use setup::{Closed, Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Target, Wait};
 
 use crate::fleet::Leaf;

@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::cpu_set::CpuSet;
+use super::ended::Ended;
 use super::event_queue::{EventQueue, NEVER};
 use super::hardware::Hardware;
 use super::idle_sets::IdleSets;
@@ -12,11 +13,9 @@ use super::{
     wake_delay,
 };
 use crate::fleet::Leaf;
-use crate::outcome::ClassCount;
-use crate::scenario::{Document, ScenarioError};
 use crate::statistics::Collector;
 use std::collections::VecDeque;
-use workload::{JobClass, Jobs, Random};
+use workload::{Jobs, Random};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -297,79 +296,6 @@ impl Engine {
             asleep_ns: difference(&sum.asleep_ns, &since.asleep_ns),
             ..Sample::default()
         });
-    }
-}
-
-pub struct Ended {
-    pub(crate) engine: Engine,
-    pub end: End,
-    /// Time of all CPUs by mode.
-    pub residency: super::Residency,
-}
-
-impl Ended {
-    pub fn metrics(&self) -> &Metrics {
-        &self.engine.metrics
-    }
-    pub fn length_ns(&self) -> u64 {
-        self.engine.now
-    }
-    pub fn core_joules(&self) -> f64 {
-        self.engine.hardware.core_joules(self.engine.now)
-    }
-    /// Joules of the sockets beside their cores.
-    pub fn uncore_joules(&self) -> f64 {
-        self.uncore(self.engine.now, self.engine.hardware.package_asleep_ns(self.engine.now))
-    }
-    /// The same of a stretch of it.
-    pub fn uncore_joules_of(&self, sample: &Sample) -> f64 {
-        self.uncore(sample.length_ns, sample.package_asleep_ns)
-    }
-    fn uncore(&self, length_ns: u64, asleep_ns: u64) -> f64 {
-        let platform = &self.engine.setup.platform;
-        let asleep_s = asleep_ns as f64 * 1e-9;
-        let all_s = length_ns as f64 * 1e-9 * f64::from(platform.sockets);
-        let asleep_watts = platform.package.map_or(0.0, |package| package.power.as_watts());
-        (all_s - asleep_s) * platform.uncore.as_watts() + asleep_s * asleep_watts
-    }
-    /// Share of socket time in the package's sleep.
-    pub fn package_asleep(&self) -> f64 {
-        let all_ns = self.engine.now * self.engine.hardware.sockets() as u64;
-        self.engine.hardware.package_asleep_ns(self.engine.now) as f64 / all_ns.max(1) as f64
-    }
-    pub fn class_counts(&self) -> Vec<ClassCount> {
-        let metrics = &self.engine.metrics;
-        let classes = self.engine.jobs.classes().iter().zip(metrics.by_class());
-        let count = |class: &JobClass, requests, missed: u64| ClassCount {
-            name: class.name.clone(),
-            requests,
-            missed: class.deadline.map(|_| missed),
-        };
-        classes.map(|(class, (requests, missed))| count(class, requests, missed)).collect()
-    }
-    /// Connections moved, and how many of them a worker sent home by itself; `None` if nothing
-    /// places them.
-    pub fn transfers(&self) -> Option<(u64, u64)> {
-        self.engine.transfers()
-    }
-    /// Share of the device's answers that were foreseen; `None` without a predictor.
-    pub fn foreseen(&self) -> Option<f64> {
-        self.engine.prediction_record().map(|record| record.hit_rate().as_f64())
-    }
-    /// A fault of the load that only its end could show: a trace that broke off.
-    pub fn check_load(&mut self, document: &Document) -> Result<(), ScenarioError> {
-        self.engine.jobs.check().map_err(|error| document.wrong_load(&error))
-    }
-    /// Joules of the rest of the server.
-    pub fn rest_joules(&self) -> f64 {
-        self.engine.setup.platform.rest.as_watts() * self.engine.now as f64 * 1e-9
-    }
-    /// Number of sleeps begun by all CPUs.
-    pub fn transitions(&self) -> u64 {
-        self.engine.hardware.transitions()
-    }
-    pub fn setup(&self) -> &Setup {
-        &self.engine.setup
     }
 }
 
