@@ -15,11 +15,11 @@ pieces.
 Three figures, each the ratio on / off of the means of a four's two blocks of a kind, and
 then the ratio of those means over all fours, with an interval from 10,000 bootstrap samples of
 whole fours:
-  service time   the mean of a block's answers, from asking to having it: what the bar is about
+  service time   the mean of a block's answers, from asking to having it: the figure of the bar
   median         of a block's answers: one pause of the collector or the machine's host moves it
                  little
-  CPU time       of the threads with a slot (those that search), by the kernel's schedstat: what the
-                 hook itself can add
+  CPU time       of the threads with a slot (those that search), by the kernel's schedstat: the
+                 most that the hook itself can add
 An idle machine is needed; the spread of the off blocks is told, and judges it.
 """
 
