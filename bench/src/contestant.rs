@@ -7,7 +7,7 @@ use linux::EndsWithParent as _;
 use loadgen::Target;
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, getuid, kill_process};
-use serde::Serialize;
+use std::fmt;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,8 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Peer,
     AllAwake,
@@ -30,6 +29,12 @@ impl Who {
             Self::AllAwake => "roost",
             Self::Peafowl => "roost, scheduler",
         }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

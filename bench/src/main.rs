@@ -19,7 +19,6 @@
 //!   contestant.rs  a server as a child process, with its figures from the kernel
 //!   product.rs     the file of `roost`, which is measured and puts the machine back
 //!   harness/       treatments in turns, figures with intervals, targets, raw data
-//!   verdict.rs     medians, spreads, ratios and targets of `serve`
 //! ```
 
 // `println!` and its kin in all modules are those of `report::print`.
@@ -43,7 +42,6 @@ mod serve;
 mod sim;
 mod stage;
 mod uprobe;
-mod verdict;
 mod wake;
 
 use anyhow::Result;

@@ -1,21 +1,18 @@
 //! `roost-bench serve`: our store beside memcached.
 //!
-//! Each round starts every contestant afresh, in an order that turns from round to round, on the
-//! same CPUs with the same idle limits and the same requests from the same generator, and takes the
-//! same figures of each. The servers' CPU time per request is the figure to trust: throughput is
-//! often the generator's.
+//! Each round starts every contestant afresh, on the same CPUs with the same idle limits and the
+//! same requests from the same generator, and takes the same figures of each. The servers' CPU time
+//! per request is the figure to trust: throughput is often the generator's.
 
 use super::contestant::{Contestant, Stable, Who, version_of};
-use super::verdict::{Figure, Record, Summary};
 use crate::exit::{Exit, coded, usage};
-use crate::machine_facts::this_machine;
-use crate::{harness, run_folder};
+use crate::harness::figure::{Figure, Of, Target};
+use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::Result;
 use clap::ValueEnum;
 use linux::{IdleControl, IdleOptions, LimitState, Root};
 use loadgen::{Interval, Items, Outcome, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, IdleLimit, Rate, Ratio};
-use serde::Serialize;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,7 +20,7 @@ use workload::{ArrivalKind, Profile, Workload};
 
 /// Our store beside a memcached: CPU time per request, throughput, tail, memory, idle wake-ups
 ///
-/// Exit code 5: a bar was missed. 6: too few valid runs to tell.
+/// Exit code 5: a target was missed. 6: too few valid runs to tell.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -55,18 +52,13 @@ pub struct Args {
     /// Take a memcached older than 1.6.35
     #[arg(long)]
     allow_old_peer: bool,
-    /// Folder for raw data and summary [default: benches/runs/DATE-MACHINE]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 /// How deep the servers' CPUs may sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Idle {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Idle {
     /// As the kernel likes
     Stock,
     /// No deeper than the shallowest halt
@@ -97,24 +89,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         )));
     }
     let (server_cpus, load_cpus) = cpus(args)?;
-    let machine = this_machine();
-    let date = run_folder::started()?;
-    let folder = harness::folder(args.out.as_deref(), &date, &machine);
-    run_folder::create(&folder)?;
+    let mut run = Run::begin("serve", &args.output, SEED)?;
     let stable = Stable {
         peer: args.peer.clone(),
         ours: crate::product::roost()?,
         cpus: server_cpus,
         memory_mib: MEMORY_MIB,
-        folder: folder.clone(),
+        folder: run.folder().to_owned(),
     };
-    let mut bench = Bench {
-        stable,
-        load_cpus,
-        lengths: if args.quick { QUICK } else { FULL },
-        record: Record::create(&folder)?,
-        notes: Vec::new(),
-    };
+    let lengths = if args.quick { QUICK } else { FULL };
+    let mut bench = Bench { stable, load_cpus, lengths, notes: Vec::new() };
     let rounds = if args.quick { 1 } else { args.rounds };
     // Before anything is measured: another process may hold the CPUs, and a limit without effect is
     // left out.
@@ -125,38 +109,67 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         }
     }
     let open_rate = bench.open_rate()?;
-    for round in 0..rounds {
-        for idle in &idles {
-            bench.round(round, *idle, open_rate)?;
+    for idle in idles {
+        let Some(_limits) = bench.limit(idle)? else { continue };
+        run.rounds(&idle.case(), rounds, &CONTESTANTS, |&who, _| bench.block(who, open_rate))?;
+    }
+    run.rounds(MEMORY, 1, &[Who::Peer, Who::AllAwake], |&who, _| bench.memory(who))?;
+    let (major, minor, patch) = version;
+    run.remark(format!("peer: memcached {major}.{minor}.{patch}"));
+    run.remark(format!("servers on CPU {}, generator on CPU {}", bench.stable.cpus, bench.load_cpus));
+    run.remark(format!(
+        "{CONNECTIONS} connections, GET 90 / SET 10, {KEYS} keys of 20 B with values of 100 B; open loop at \
+         {open_rate}"
+    ));
+    bench.notes.into_iter().for_each(|note| run.remark(note));
+    run.end(&figures())
+}
+
+const CONTESTANTS: [Who; 3] = [Who::Peer, Who::AllAwake, Who::Peafowl];
+const MEMORY: &str = "memory";
+
+/// Targets hold at stock idle; elsewhere the figures are reported.
+fn figures() -> Vec<Figure> {
+    let [peer, ours, _] = CONTESTANTS.map(Who::name);
+    let mut figures = Vec::new();
+    for idle in [Idle::Stock, Idle::Limited, Idle::Poll] {
+        let at = |target: f64| (idle == Idle::Stock).then_some(target);
+        figures.extend(beside_peer("cpu_us_depth_1", "us", idle, [at(0.85), None]));
+        figures.extend(beside_peer("cpu_us_depth_16", "us", idle, [at(0.80), None]));
+        figures.extend(beside_peer("rate_depth_1", "/s", idle, [None, None]));
+        figures.extend(beside_peer("rate_depth_16", "/s", idle, [None, None]));
+        figures.extend(beside_peer("open_p99_us", "us", idle, [at(1.0), at(1.25)]));
+        for who in CONTESTANTS.map(Who::name) {
+            let wakeups = Figure::new("idle_wakeups", "/s", Of::One(who)).in_case(idle.case());
+            let is_judged = idle == Idle::Stock && who != peer;
+            figures.push(if is_judged { wakeups.at_most(3.0) } else { wakeups });
         }
     }
-    for who in [Who::Peer, Who::AllAwake] {
-        bench.memory(who)?;
+    figures.push(Figure::new("bytes_per_item", "B", Of::One(ours)).at_most(160.0));
+    figures.push(Figure::new("bytes_per_item", "B", Of::One(peer)));
+    figures
+}
+
+/// Of roost and of its scheduler, each with its target, as multiples of the peer.
+fn beside_peer(
+    metric: &'static str,
+    unit: &'static str,
+    idle: Idle,
+    targets: [Option<f64>; 2],
+) -> impl Iterator<Item = Figure> {
+    let [peer, ours, scheduler] = CONTESTANTS.map(Who::name);
+    let ratios = [ours, scheduler].into_iter().zip(targets).map(move |(who, target)| Figure {
+        target: target.map(Target::AtMost),
+        ..Figure::new(metric, unit, Of::Ratio(who, peer))
+    });
+    let each = CONTESTANTS.map(|who| Figure::new(metric, unit, Of::One(who.name())));
+    ratios.chain(each).map(move |figure| figure.in_case(idle.case()))
+}
+
+impl Idle {
+    fn case(self) -> String {
+        format!("{self:?} idle").to_lowercase()
     }
-    let mut summary = Summary::of(bench.record.figures());
-    summary.conditions = [
-        format!("date: {date}"),
-        format!("machine: {}", harness::describe(&machine)),
-        format!("peer: memcached {}.{}.{}", version.0, version.1, version.2),
-        format!("ours: roost {}", env!("CARGO_PKG_VERSION")),
-        format!("servers on CPU {}, generator on CPU {}", bench.stable.cpus, bench.load_cpus),
-        format!(
-            "{rounds} rounds; {CONNECTIONS} connections, GET 90 / SET 10, {KEYS} keys of 20 B \
-                 with values of 100 B"
-        ),
-        format!("open loop at {open_rate}"),
-    ]
-    .into_iter()
-    .chain(bench.notes)
-    .collect();
-    summary.write(&folder)?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
-    } else {
-        print!("{summary}");
-        println!("raw data: {}", folder.display());
-    }
-    Ok(summary.exit_code())
 }
 
 /// The common state of all measurements.
@@ -164,7 +177,6 @@ struct Bench {
     stable: Stable,
     load_cpus: CpuList,
     lengths: Lengths,
-    record: Record,
     notes: Vec<String>,
 }
 
@@ -197,47 +209,41 @@ impl Bench {
         Ok(rate)
     }
 
-    /// Every contestant once, under one idle limit.
-    fn round(&mut self, round: u32, idle: Idle, open_rate: Rate) -> Result<()> {
-        let Some(_limits) = self.limit(idle)? else { return Ok(()) };
-        let mut order = [Who::Peer, Who::AllAwake, Who::Peafowl];
-        let first = round as usize % order.len();
-        order.rotate_left(first);
-        for who in order {
-            eprintln!("round {}: {}, {idle:?} idle", round + 1, who.name());
-            let contestant = self.stable.start(who)?;
-            loadgen::fill(&self.plan(&contestant, Pace::Closed { depth: 1 }, self.lengths.warm))?;
-            self.load(&contestant, Pace::Closed { depth: 16 }, self.lengths.warm)?;
-            for (depth, cpu, throughput) in
-                [(1, Figure::CpuDepth1, Figure::RateDepth1), (16, Figure::CpuDepth16, Figure::RateDepth16)]
-            {
-                let before = contestant.cpu_time()?;
-                let outcome = self.load(&contestant, Pace::Closed { depth }, self.lengths.closed)?;
-                let used = contestant.cpu_time()? - before;
-                let per_request_us = used.as_secs_f64() * 1e6 / outcome.counts.answered.max(1) as f64;
-                self.record.add(round, idle, who, cpu, per_request_us, true)?;
-                self.record.add(round, idle, who, throughput, outcome.achieved.as_per_second(), true)?;
-            }
-            let outcome = self.load(&contestant, open(open_rate)?, self.lengths.open)?;
-            let p99_us = outcome.latency.p99.as_secs_f64() * 1e6;
-            self.record.add(round, idle, who, Figure::TailOpen, p99_us, outcome.valid)?;
-            // No client is connected any more; the remaining end of the last connections is not
-            // idling.
-            std::thread::sleep(SETTLE);
-            let sleeps = contestant.sleeps()?;
-            std::thread::sleep(self.lengths.idle.into());
-            let sleeps = (contestant.sleeps()? - sleeps) as f64 / self.lengths.idle.as_secs_f64();
-            self.record.add(round, idle, who, Figure::IdleWakeups, sleeps, true)?;
+    /// One contestant, from its start to its idling.
+    fn block(&self, who: Who, open_rate: Rate) -> Result<Measured> {
+        let contestant = self.stable.start(who)?;
+        loadgen::fill(&self.plan(&contestant, Pace::Closed { depth: 1 }, self.lengths.warm))?;
+        self.load(&contestant, Pace::Closed { depth: 16 }, self.lengths.warm)?;
+        let mut metrics = Vec::new();
+        for (depth, cpu, throughput) in
+            [(1, "cpu_us_depth_1", "rate_depth_1"), (16, "cpu_us_depth_16", "rate_depth_16")]
+        {
+            let before = contestant.cpu_time()?;
+            let outcome = self.load(&contestant, Pace::Closed { depth }, self.lengths.closed)?;
+            let used = contestant.cpu_time()? - before;
+            metrics.push((cpu, used.as_secs_f64() * 1e6 / outcome.counts.answered.max(1) as f64));
+            metrics.push((throughput, outcome.achieved.as_per_second()));
         }
-        Ok(())
+        let outcome = self.load(&contestant, open(open_rate)?, self.lengths.open)?;
+        let p99_us = outcome.latency.p99.as_secs_f64() * 1e6;
+        // A late generator spoils this metric of the block and no other.
+        metrics.push(("open_p99_us", if outcome.valid { p99_us } else { f64::NAN }));
+        metrics.extend((!outcome.valid).then_some(("open_p99_us_invalid", p99_us)));
+        // No client is connected any more; the remaining end of the last connections is not
+        // idling.
+        std::thread::sleep(SETTLE);
+        let sleeps = contestant.sleeps()?;
+        std::thread::sleep(self.lengths.idle.into());
+        let sleeps = (contestant.sleeps()? - sleeps) as f64 / self.lengths.idle.as_secs_f64();
+        metrics.push(("idle_wakeups", sleeps));
+        Ok(Measured::of(metrics))
     }
 
     /// Bytes of memory that each further item takes.
-    fn memory(&mut self, who: Who) -> Result<()> {
+    fn memory(&mut self, who: Who) -> Result<Measured> {
         let (few, many) = self.lengths.items;
         let mut resident = [0u64; 2];
         for (bytes, items) in resident.iter_mut().zip([few, many]) {
-            eprintln!("memory: {}, {items} items", who.name());
             let contestant = self.stable.start(who)?;
             let mut plan = self.plan(&contestant, Pace::Closed { depth: 1 }, self.lengths.warm);
             plan.asks.workload.keys = items;
@@ -253,7 +259,7 @@ impl Bench {
             *bytes = contestant.resident_bytes()?;
         }
         let slope = (resident[1] as f64 - resident[0] as f64) / (many - few) as f64;
-        self.record.add(0, Idle::Stock, who, Figure::BytesPerItem, slope, true)
+        Ok(Measured::of([("bytes_per_item", slope)]))
     }
 
     /// Puts the servers' CPUs under a limit while the returned guard lives; none where it would

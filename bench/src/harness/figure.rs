@@ -306,6 +306,16 @@ mod tests {
     }
 
     #[test]
+    fn a_block_may_have_one_metric_that_does_not_count() {
+        let figure = Figure::new("time", "us", Of::One("with")).at_most(3.0);
+        let good = row(figure.clone(), &[(2.5, true), (f64::NAN, true), (2.9, true)], &[]);
+        assert_eq!((good.valid, good.rounds, good.met), (2, 3, Some(true)));
+        let late = row(figure.clone(), &[(2.5, true), (f64::NAN, true), (f64::NAN, true)], &[]);
+        assert_eq!((late.valid, late.met), (1, None));
+        assert_eq!(row(figure, &[(3.5, true)], &[]).met, Some(false));
+    }
+
+    #[test]
     fn an_interval_that_crosses_the_target_misses_it() {
         let figure = Figure { by: By::IntervalEnd, ..Figure::new("time", "us", RATIO).at_most(1.02) };
         let noisy: Vec<_> = (0..40).map(|at| (if at % 2 == 0 { 0.9 } else { 1.12 }, true)).collect();
