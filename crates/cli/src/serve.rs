@@ -120,10 +120,10 @@ pub struct Args {
     /// Print the parameters in force as TOML, and end
     #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     print_config: bool,
-    /// Control socket of a daemon, which is asked for idle limits where it runs
+    /// The control socket of the daemon, which is asked for idle limits where one runs
     /// [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH", help_heading = "Advanced", hide_short_help = true)]
-    control: Option<PathBuf>,
+    socket: Option<PathBuf>,
     /// The machine's files lie below this folder: for benches on machines that are not there
     #[arg(long, value_name = "DIR", alias = "sysfs-root", hide = true)]
     root: Option<PathBuf>,
@@ -323,7 +323,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             Actuator::Disable => Some(linux::IdleActuator::Disable),
             Actuator::None => None,
         },
-        control: args.control.clone().unwrap_or_else(|| linux::run_place(&root).join("roost.sock")),
+        control: args.socket.clone().unwrap_or_else(|| linux::run_place(&root).join("roost.sock")),
         root,
         stage: args.stage.map(|goal| store::Stage { goal, period: args.stage_period }),
         state_file: args.state.clone(),

@@ -663,9 +663,8 @@ mod tests {
         assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
         let of = |at: usize| config.services[at].params(config.epoch).frequency;
         assert!(matches!(of(0), Frequency::Pegasus(goal, _) if goal.to_string() == "1.00ms@p99"));
-        assert!(
-            matches!(of(1), Frequency::Sensitivity(params) if params.slack == Ratio::new(0.2) && params.step == config.epoch)
-        );
+        assert!(matches!(of(1), Frequency::Sensitivity(params)
+                if params.slack == Ratio::new(0.2) && params.step == config.epoch));
         assert_eq!(of(2), Frequency::Cap(machine::Kilohertz(1_700_000)));
     }
 

@@ -84,7 +84,7 @@ fn place(folder: &Path, name: &str) -> PathBuf {
 /// A store that asks the governor in `folder`, where one runs.
 fn store(folder: &Path) -> Server {
     // A worker on each CPU; polling shows on machines without idle states, too.
-    let words = ["serve", "--port", "0", "--policy", "all-awake", "--active-idle", "poll", "--control"];
+    let words = ["serve", "--port", "0", "--policy", "all-awake", "--active-idle", "poll", "--socket"];
     Server::start_command(Command::new(ROOST).args(words).arg(folder.join("govern.sock")))
 }
 

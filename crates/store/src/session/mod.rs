@@ -8,10 +8,10 @@
 //! ```text
 //!                    +--------------------- newline -------------------+
 //!                    v                                                 |
-//!   bytes --> [ Command ] -- get with more keys than fit the turn --> [ Keys ] -- key too long --> [ SkipLine ]
-//!               |     ^      or the line                                                               |
-//!     value refused   +---- all bytes gone ----[ Swallow ]                     newline: to Command <---+
-//!               +--------------------------------^
+//!   bytes --> [ Command ] -- get, more keys than fit --> [ Keys ] -- key too long --> [ SkipLine ]
+//!               |     ^      the turn or the line                                          |
+//!     value refused   +-- all bytes gone --[ Swallow ]            newline: to Command <----+
+//!               +----------------------------^
 //! ```
 //!
 //! A value is stored only when all of it has arrived, so there is no state for a half-read one: the

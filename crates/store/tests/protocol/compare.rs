@@ -2,14 +2,15 @@
 //!
 //! Byte for byte, after these replacements on both sides, each for a reason:
 //!
-//! | in | what | becomes | because |
-//! |---|---|---|---|
-//! | `VALUE` with a unique number, flag `c`, `cas=` | a number that the server chose | `*` | servers count differently; numbers that the client chose (multiples of 10^6 from 10^12 on) are compared |
-//! | flag `t`, `exp=` | seconds to live | compared with a tolerance of 3 | clocks tick at different instants |
-//! | flag `l`, `la=` | seconds since the last access | `*` | memcached notes the first access after a store late, we note every one |
-//! | `me` | `cls=`, `size=` | `*` | about memcached's slabs |
-//! | flag `k` of a key in Base64 | `k<base64> b` | `k<key>` | memcached answers in the encoding in which the item was stored, we in that of the request |
-//! | `VERSION` | the rest of the line | `*` | |
+//! - The unique number (`VALUE`, flag `c`, `cas=`) becomes `*` where the server chose it: servers count
+//!   differently. Numbers that the client chose (multiples of 10^6 from 10^12 on) are compared.
+//! - Seconds to live (flag `t`, `exp=`) may differ by 3: clocks tick at different instants.
+//! - Seconds since the last access (flag `l`, `la=`) become `*`: memcached notes the first access after
+//!   a store late, Roost notes every one.
+//! - `cls=` and `size=` of `me` become `*`: they are about memcached's slabs.
+//! - `k<base64> b` (flag `k` of a key in Base64) becomes `k<key>`: memcached answers in the encoding in
+//!   which the item was stored, Roost in that of the request.
+//! - The rest of the line `VERSION` becomes `*`.
 
 use memcache::base64;
 

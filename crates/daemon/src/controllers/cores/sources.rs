@@ -5,7 +5,7 @@
 //! | `"requests"` | the kernel's programs | the kernel's programs | a program without a heartbeat |
 //! | `"memcached"` | its `stats` | none | a server that does not answer |
 //! | `"memcached+requests"` | its `stats` | the kernel's programs | either |
-//! | `{ prometheus = "http://...", rate = "...", tail = "..." }` | a counter | a histogram or summary | a page that does not answer |
+//! | `{ prometheus = ... }` | a counter | a histogram or summary | a page that does not answer |
 //!
 //! A server that hangs looks to the kernel like an idle one, and would be parked. Its own telemetry
 //! tells them apart.
@@ -76,8 +76,8 @@ impl TelemetrySource {
         let wrong = || {
             format!(
                 "telemetry = {word:?}: write \"requests\", \"memcached\", \"memcached:HOST:PORT\", \
-                 \"memcached+requests\" or {{ prometheus = \"http://HOST:PORT/metrics\", rate = \"COUNTER\", tail = \
-                 \"HISTOGRAM\" }}"
+                 \"memcached+requests\" or {{ prometheus = \"http://HOST:PORT/metrics\", \
+                 rate = \"COUNTER\", tail = \"HISTOGRAM\" }}"
             )
         };
         if word == "requests" {

@@ -91,7 +91,10 @@ proptest! {
     /// goal lies in buckets that do.
     #[test]
     fn no_answers_make_it_panic_or_lie(
-        answers in prop::collection::vec((0_u64..100, 0.0..1e9_f64, prop::collection::vec(0.0..1e6_f64, 3), 0_u8..5), 0..40),
+        answers in prop::collection::vec(
+            (0_u64..100, 0.0..1e9_f64, prop::collection::vec(0.0..1e6_f64, 3), 0_u8..5),
+            0..40,
+        ),
     ) {
         let mut told = Told::default();
         for (seconds, requests, counts, kind) in answers {
