@@ -68,7 +68,7 @@ pub struct Governing {
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
-    /// Set another key of a [[service]], or epoch, park, move_interrupts, frequency_actuator, allow_msr
+    /// Set another key of a `[[service]]`, or epoch, park, move_interrupts, frequency_actuator, allow_msr
     /// or audit, as in roost.toml; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
     pub settings: Vec<Setting>,
@@ -127,7 +127,7 @@ impl Governing {
             ("--root", self.root.is_some()),
             ("--out", self.out.is_some()),
         ];
-        let flags = given.into_iter().filter_map(|(flag, is_given)| is_given.then(|| flag.to_owned()));
+        let flags = given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned());
         flags.chain(setting::given(&self.settings, &WHOLE)).collect()
     }
 

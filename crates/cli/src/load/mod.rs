@@ -71,7 +71,7 @@ struct Load {
     compress: f64,
     /// poisson, gpareto (ETC's burstier gaps), etc (the same, as fitted to each hour), uniform
     /// (evenly spaced), h2:CV (hyperexponential gaps with that deviation, such as h2:1.5), or
-    /// closed[:N]: the next request when one of N (1) on its connection was answered
+    /// closed or `closed:N`: the next request when one of N (1) on its connection was answered
     #[arg(long, value_name = "KIND", default_value = "poisson")]
     arrivals: Arrivals,
     /// How long to measure [default: the shape's own length, or 10s]

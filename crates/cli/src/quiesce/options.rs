@@ -42,7 +42,7 @@ pub struct Args {
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
-    /// Set another key of a [[quiesce]] (domain, max_pause, max_share, trigger, freezer, always,
+    /// Set another key of a `[[quiesce]]` (domain, max_pause, max_share, trigger, freezer, always,
     /// realtime), as in roost.toml; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
     pub settings: Vec<Setting>,
@@ -80,6 +80,6 @@ impl Args {
             ("--metrics", self.names.address().is_some()),
             ("--out", self.out.is_some()),
         ];
-        given.into_iter().filter_map(|(flag, is_given)| is_given.then(|| flag.to_owned())).collect()
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned()).collect()
     }
 }

@@ -36,7 +36,7 @@ pub struct Options {
     /// The token that remote callers must show; readable by its owner alone
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     token_file: Option<PathBuf>,
-    /// Set another key of [wake] (exit_latency, margin, act, alarm, max_stay, max_rate, max_share,
+    /// Set another key of `[wake]` (exit_latency, margin, act, alarm, max_stay, max_rate, max_share,
     /// max_share_of_all, users, remote, remote_cpus), as in roost.toml; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
     settings: Vec<Setting>,
@@ -81,6 +81,6 @@ impl Options {
             // The daemon's own page of HTTP is configured with it.
             ("--http", self.http.is_some()),
         ];
-        given.into_iter().filter_map(|(flag, is_given)| is_given.then(|| flag.to_owned())).collect()
+        given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned()).collect()
     }
 }

@@ -41,7 +41,7 @@ pub struct Args {
     /// [default: p95; with --preset paper 450ms]
     #[arg(long, value_name = "TIME|pQ", value_parser = parse_threshold)]
     pub threshold: Option<String>,
-    /// Set another key of a [[hurry_up]] (min, mid, max: clocks; cpus, realtime), or
+    /// Set another key of a `[[hurry_up]]` (min, mid, max: clocks; cpus, realtime), or
     /// frequency_actuator, allow_msr or audit, as in roost.toml; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
     pub settings: Vec<Setting>,
@@ -108,7 +108,7 @@ impl Args {
             ("--out", self.out.is_some()),
             ("--root", self.root.is_some()),
         ];
-        let flags = given.into_iter().filter_map(|(flag, is_given)| is_given.then(|| flag.to_owned()));
+        let flags = given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned());
         flags.chain(setting::given(&self.settings, &WHOLE)).collect()
     }
 }
