@@ -18,29 +18,30 @@
 //!   nothing, and how long a worker was busy for over 90 % of the time beside one that slept.
 
 use crate::exit::{Exit, coded, usage};
-use crate::machine_facts::this_machine;
+use crate::harness::figure::{Figure, Of, quantile};
+use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::{Context as _, Result};
 use loadgen::{Items, Pace, Part, Plan, Target};
 use machine::{CpuId, CpuList, Duration, Instant, Rate, Ratio, WorkerId};
 use policy::peafowl::Params;
 use rustix::event::{EventfdFlags, eventfd};
-use serde::Serialize;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Config, Policy, Server, StartError};
 use workload::{ArrivalKind, Profile, Segment, ValueSize, Workload};
 
-const TRANSFER_BAR: Duration = Duration::from_micros(30);
-const BURST_BAR: Duration = Duration::from_millis(2);
-const PACK_BAR: Duration = Duration::from_secs(10);
+const TRANSFER_TARGET_US: f64 = 30.0;
+const BURST_TARGET_MS: f64 = 2.0;
+const PACK_TARGET_S: f64 = 10.0;
+/// Of the ten that have a past.
+const ALIKE_TARGET: f64 = 9.0;
 /// A worker that is busy all the time is seen at its next report, and helped when a connection of
 /// its has been served; a second has room for a machine that takes its CPUs away meanwhile.
-const ALONE_BAR: Duration = Duration::from_secs(1);
+const ALONE_TARGET_S: f64 = 1.0;
 
-/// Measure transfers, bursts and packing against their bars
+/// Measure transfers, bursts and packing against their targets
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +51,7 @@ Examples:
 pub struct Args {
     /// Measure only this
     #[arg(long, value_enum)]
-    only: Option<Figure>,
+    only: Option<What>,
     /// Transfers ordered
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     transfers: u32,
@@ -61,72 +62,16 @@ pub struct Args {
     /// [default: 60k for each CPU of the store, and 20k for packing]
     #[arg(long, value_name = "RATE", value_parser = workload::parse_rate)]
     peak: Option<Rate>,
-    /// Append the result as a line of JSON to scheduler.jsonl in this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Figure {
+enum What {
     Transfer,
     Burst,
     Pack,
     Prehistory,
-}
-
-#[derive(Debug, Default, Serialize)]
-struct Results {
-    started: String,
-    machine: report::run::Machine,
-    transfer: Option<TransferResult>,
-    burst: Option<BurstResult>,
-    pack: Option<PackResult>,
-    prehistory: Option<PrehistoryResult>,
-}
-
-#[derive(Debug, Serialize)]
-struct TransferResult {
-    to_awake: u64,
-    awake_p50_ns: Option<Duration>,
-    awake_p99_ns: Option<Duration>,
-    awake_max_ns: Option<Duration>,
-    /// The same for each of the two workers that took.
-    awake_p99_by_worker_ns: Vec<Option<Duration>>,
-    to_sleeper: u64,
-    sleeper_p50_ns: Option<Duration>,
-    sleeper_p99_ns: Option<Duration>,
-    bare_wake_p50_ns: Duration,
-    bare_wake_p99_ns: Duration,
-}
-
-#[derive(Debug, Serialize)]
-struct BurstResult {
-    bursts: usize,
-    /// From the first guest sent home to the last worker's first answer.
-    serving_ns: Vec<Duration>,
-    /// From the instant at which the burst's first request was due.
-    since_due_ns: Vec<Duration>,
-}
-
-#[derive(Debug, Serialize)]
-struct PackResult {
-    packed_after_ns: Option<Duration>,
-}
-
-#[derive(Debug, Serialize)]
-struct PrehistoryResult {
-    /// The store that has seen nothing comes first.
-    stores: Vec<StoreResult>,
-}
-
-#[derive(Debug, Serialize)]
-struct StoreResult {
-    prehistory: &'static str,
-    /// Workers that were active for most of the time under the light load, and under all that
-    /// comes.
-    workers: [usize; 2],
-    /// The longest time for which a worker was busy for over 90 % beside one that slept.
-    alone_ns: Duration,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -134,43 +79,62 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if allowed.len() < 2 {
         return Err(usage("bench scheduler needs two CPUs: one cannot move a connection to another"));
     }
-    let wanted = |part| args.only.is_none_or(|only| only == part);
-    let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?;
-    let mut result = Results {
-        started: report::run::utc(started.as_secs()),
-        machine: this_machine(),
-        ..Results::default()
-    };
-    let mut met = true;
-    if wanted(Figure::Transfer) {
-        let transfer = transfers(&allowed, args)?;
-        met &= transfer.awake_p99_ns.is_some_and(|p99| p99 <= TRANSFER_BAR);
-        transfer.print();
-        result.transfer = Some(transfer);
+    let mut run = Run::begin("scheduler", &args.output, SEED)?;
+    for what in [What::Transfer, What::Burst, What::Pack, What::Prehistory] {
+        if args.only.is_none_or(|only| only == what) {
+            match what {
+                What::Transfer => transfers(&mut run, &allowed, args),
+                What::Burst => bursts(&mut run, &allowed, args),
+                What::Pack => pack(&mut run, &allowed, args),
+                What::Prehistory => prehistories(&mut run, &allowed),
+            }?;
+        }
     }
-    if wanted(Figure::Burst) {
-        let burst = bursts(&allowed, args)?;
-        met &= median(&burst.serving_ns).is_some_and(|median| median <= BURST_BAR);
-        burst.print();
-        result.burst = Some(burst);
+    run.end(&figures())
+}
+
+const TRANSFER: &str = "transfer";
+const BURST: &str = "burst";
+const PACK: &str = "pack";
+const PREHISTORY: &str = "prehistory";
+
+const TO_AWAKE: &str = "to an awake worker";
+const TO_SLEEPER: &str = "to a sleeper";
+const BARE_WAKE: &str = "a bare wake-up";
+const EACH: &str = "each burst";
+/// A block of its own for sums over a case.
+const ALL: &str = "all";
+
+/// A count has a target where none of the counted events leaves nothing to judge.
+fn figures() -> Vec<Figure> {
+    let of =
+        |case: &str, metric, unit, treatment| Figure::new(metric, unit, Of::One(treatment)).in_case(case);
+    let mut figures = vec![
+        of(TRANSFER, "moved", "", TO_AWAKE).at_least(1.0),
+        of(TRANSFER, "p50_us", "us", TO_AWAKE),
+        of(TRANSFER, "p99_us", "us", TO_AWAKE).at_most(TRANSFER_TARGET_US),
+        of(TRANSFER, "max_us", "us", TO_AWAKE),
+        of(TRANSFER, "moved", "", TO_SLEEPER),
+    ];
+    for treatment in [TO_SLEEPER, BARE_WAKE] {
+        figures.extend(["p50_us", "p99_us"].map(|metric| of(TRANSFER, metric, "us", treatment)));
     }
-    if wanted(Figure::Pack) {
-        let pack = pack(&allowed, args)?;
-        met &= pack.packed_after_ns.is_some_and(|after| after <= PACK_BAR);
-        pack.print();
-        result.pack = Some(pack);
-    }
-    if wanted(Figure::Prehistory) {
-        let prehistory = prehistories(&allowed)?;
-        met &= prehistory.alike() * 10 >= prehistory.others().len() * 9;
-        met &= prehistory.alone() <= ALONE_BAR;
-        prehistory.print();
-        result.prehistory = Some(prehistory);
-    }
-    if let Some(folder) = &args.out {
-        crate::append(folder, "scheduler.jsonl", &result)?;
-    }
-    Ok(if met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+    figures.extend([
+        of(BURST, "bursts", "", ALL).at_least(1.0),
+        of(BURST, "serving_ms", "ms", EACH).at_most(BURST_TARGET_MS),
+        of(BURST, "serving_p99_ms", "ms", ALL),
+        of(BURST, "since_due_ms", "ms", EACH),
+        of(BURST, "since_due_p99_ms", "ms", ALL),
+        of(PACK, "packed", "", ALL).at_least(1.0),
+        of(PACK, "packed_after_s", "s", ALL).at_most(PACK_TARGET_S),
+        of(PREHISTORY, "alike", "", ALL).at_least(ALIKE_TARGET),
+        of(PREHISTORY, "alone_s", "s", ALL).at_most(ALONE_TARGET_S),
+    ]);
+    figures
+}
+
+fn us(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
 }
 
 /// A store in this process. A fault of the arguments ends with the code for that.
@@ -204,8 +168,8 @@ fn plan(server: &Server, cpus: &[CpuId], connections: u32, pace: Pace, length: D
 }
 
 /// Moves connections between two workers on two CPUs under load, one order a millisecond.
-fn transfers(allowed: &[CpuId], args: &Args) -> Result<TransferResult> {
-    let (bare_wake_p50_ns, bare_wake_p99_ns) = bare_wakes(allowed[0], allowed[1])?;
+fn transfers(run: &mut Run, allowed: &[CpuId], args: &Args) -> Result<()> {
+    let (bare_p50, bare_p99) = bare_wakes(allowed[0], allowed[1])?;
     let server = started(config(allowed[..2].to_vec(), Policy::AllAwake))?;
     let length = Duration::from_millis(u64::from(args.transfers)) + Duration::from_secs(2);
     let generator = allowed.get(2..).filter(|rest| !rest.is_empty()).unwrap_or(&allowed[1..2]);
@@ -230,18 +194,19 @@ fn transfers(allowed: &[CpuId], args: &Args) -> Result<TransferResult> {
     let status = server.status();
     server.stop().context("stopping the store")?;
     let moved = status.transfers;
-    Ok(TransferResult {
-        to_awake: moved.to_awake,
-        awake_p50_ns: moved.p50,
-        awake_p99_ns: moved.p99,
-        awake_max_ns: moved.max,
-        awake_p99_by_worker_ns: status.workers.iter().map(|worker| worker.arrivals.p99).collect(),
-        to_sleeper: moved.to_sleeper,
-        sleeper_p50_ns: moved.sleeper_p50,
-        sleeper_p99_ns: moved.sleeper_p99,
-        bare_wake_p50_ns,
-        bare_wake_p99_ns,
-    })
+    let timed = |count: u64, times: &[(&'static str, Option<Duration>)]| {
+        let times = times.iter().filter_map(|&(name, time)| Some((name, us(time?))));
+        Measured::of([("moved", count as f64)].into_iter().chain(times))
+    };
+    let by_worker: Vec<Option<f64>> =
+        status.workers.iter().map(|worker| worker.arrivals.p99.map(us)).collect();
+    let to_awake =
+        timed(moved.to_awake, &[("p50_us", moved.p50), ("p99_us", moved.p99), ("max_us", moved.max)])
+            .detail(&serde_json::json!({ "p99_us_by_worker": by_worker }))?;
+    let to_sleeper = timed(moved.to_sleeper, &[("p50_us", moved.sleeper_p50), ("p99_us", moved.sleeper_p99)]);
+    run.block(TRANSFER, 0, TO_AWAKE, to_awake)?;
+    run.block(TRANSFER, 0, TO_SLEEPER, to_sleeper)?;
+    run.block(TRANSFER, 0, BARE_WAKE, Measured::of([("p50_us", us(bare_p50)), ("p99_us", us(bare_p99))]))
 }
 
 /// The time to wake a thread that sleeps on another CPU through an eventfd: median and 99th
@@ -282,10 +247,10 @@ fn bare_wakes(from: CpuId, to: CpuId) -> Result<(Duration, Duration)> {
 }
 
 /// Peak, then 5 % with bursts of 65 %, on the CPUs that the generator leaves.
-fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
+fn bursts(run: &mut Run, allowed: &[CpuId], args: &Args) -> Result<()> {
     const WARM_UP: Duration = Duration::from_secs(1);
     const QUIET: Duration = Duration::from_millis(2_500);
-    const BURST: Duration = Duration::from_millis(300);
+    const BUSY: Duration = Duration::from_millis(300);
     let (store_cpus, generator) = allowed.split_at(allowed.len() - 1);
     let workers: Vec<CpuId> = store_cpus.iter().copied().cycle().take(store_cpus.len().max(4)).collect();
     let peak = args.peak.unwrap_or(Rate::per_second(60e3 * store_cpus.len() as f64));
@@ -297,7 +262,7 @@ fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
     let level = |length, share: f64| Segment { length, from: peak.scale(share), to: peak.scale(share) };
     let mut segments = vec![level(learn, 1.0)];
     for _ in 0..args.bursts {
-        segments.extend([level(QUIET, 0.05), level(BURST, 0.65)]);
+        segments.extend([level(QUIET, 0.05), level(BUSY, 0.65)]);
     }
     segments.push(level(QUIET, 0.05));
     let length: Duration = segments.iter().map(|segment| segment.length).sum();
@@ -318,25 +283,32 @@ fn bursts(allowed: &[CpuId], args: &Args) -> Result<BurstResult> {
     server.stop().context("stopping the store")?;
     let began = began.context("the generator measured nothing")?;
     let due: Vec<Instant> =
-        (0..args.bursts).map(|n| began + learn + QUIET + (QUIET + BURST) * u64::from(n)).collect();
-    let mut result = BurstResult { bursts: 0, serving_ns: Vec::new(), since_due_ns: Vec::new() };
+        (0..args.bursts).map(|n| began + learn + QUIET + (QUIET + BUSY) * u64::from(n)).collect();
+    let mut counted: Vec<[f64; 2]> = Vec::new();
     for (&start, &took) in moved.scale_ups_began.iter().zip(&moved.scale_ups) {
         // The observer hears of an interval after its end, so the due time is uncertain by that
         // delay; bursts that began outside of any are not counted.
         let Some(&due) = due.iter().rfind(|&&due| start + Duration::from_millis(5) >= due) else {
             continue;
         };
-        if start.since(due) < BURST {
-            result.bursts += 1;
-            result.serving_ns.push(took);
-            result.since_due_ns.push((start + took).since(due));
+        if start.since(due) < BUSY {
+            let ms = [took, (start + took).since(due)].map(|time| us(time) / 1e3);
+            let metrics = [("serving_ms", ms[0]), ("since_due_ms", ms[1])];
+            run.block(BURST, counted.len() as u32, EACH, Measured::of(metrics))?;
+            counted.push(ms);
         }
     }
-    Ok(result)
+    let mut metrics = vec![("bursts", counted.len() as f64)];
+    for (at, name) in ["serving_p99_ms", "since_due_p99_ms"].into_iter().enumerate() {
+        let mut times: Vec<f64> = counted.iter().map(|ms| ms[at]).collect();
+        times.sort_by(f64::total_cmp);
+        metrics.extend((!times.is_empty()).then(|| (name, quantile(&times, 0.99))));
+    }
+    run.block(BURST, 0, ALL, Measured::of(metrics))
 }
 
 /// Peak, packing, one burst that blocks, and the time from the block's end to one active worker.
-fn pack(allowed: &[CpuId], args: &Args) -> Result<PackResult> {
+fn pack(run: &mut Run, allowed: &[CpuId], args: &Args) -> Result<()> {
     let store_cpus = &allowed[..2];
     let workers: Vec<CpuId> = store_cpus.iter().copied().cycle().take(8).collect();
     let params = Params::live();
@@ -367,19 +339,21 @@ fn pack(allowed: &[CpuId], args: &Args) -> Result<PackResult> {
     if let Some(server) = Arc::into_inner(server) {
         server.stop().context("stopping the store")?;
     }
-    let packed_after_ns = packed_at.zip(last_block).map(|(packed, block)| packed.since(block));
-    Ok(PackResult { packed_after_ns })
+    let packed_after = packed_at.zip(last_block).map(|(packed, block)| packed.since(block).as_secs_f64());
+    let metrics = [("packed", f64::from(u8::from(packed_after.is_some())))].into_iter();
+    let packed_after = packed_after.map(|after| ("packed_after_s", after));
+    run.block(PACK, 0, ALL, Measured::of(metrics.chain(packed_after)))
 }
 
 /// Stores with different pasts under the same loads.
-fn prehistories(allowed: &[CpuId]) -> Result<PrehistoryResult> {
+fn prehistories(run: &mut Run, allowed: &[CpuId]) -> Result<()> {
     let small = Workload { keys: 10_000, ..Workload::default() };
     let large = Workload { keys: 200, value_size: ValueSize::Fixed(200_000), ..Workload::default() };
     let writes = Workload { gets: Ratio::ZERO, ..small.clone() };
     let preload = |workload: &Workload| Items { workload: workload.clone(), preload: true, verify: false };
     let closed = |depth| Pace::Closed { depth };
     let level = |rate: f64| open(Rate::per_second(rate), Duration::from_secs(4));
-    // Ten, in an order that says nothing.
+    // None, and ten.
     let pasts: [(&'static str, Option<(Items, Pace)>); 11] = [
         ("nothing", None),
         ("a preload and a light load", Some((preload(&small), level(2e3)?))),
@@ -393,9 +367,10 @@ fn prehistories(allowed: &[CpuId]) -> Result<PrehistoryResult> {
         ("a load of 10,000/s", Some((Items::of(small.clone()), level(10e3)?))),
         ("all that comes", Some((Items::of(small.clone()), closed(1)))),
     ];
-    let mut stores = Vec::new();
-    for (prehistory, past) in pasts {
-        eprintln!("prehistory: {prehistory}");
+    let mut stores: Vec<(&'static str, [usize; 2])> = Vec::new();
+    let mut longest = Duration::ZERO;
+    run.rounds(PREHISTORY, 1, &pasts.each_ref().map(|(name, _)| *name), |&name, _| {
+        let past = pasts.iter().find(|(past, _)| *past == name).and_then(|(_, past)| past.clone());
         let server = started(config(allowed[..2].to_vec(), Policy::Peafowl(Params::live())))?;
         let generator = allowed.get(2..).filter(|rest| !rest.is_empty()).unwrap_or(&allowed[..2]);
         let of = |asks, pace, length| Plan {
@@ -411,13 +386,26 @@ fn prehistories(allowed: &[CpuId]) -> Result<PrehistoryResult> {
         let full = of(Items::of(small.clone()), closed(1), 6);
         let full = watched(&server, &Plan { threads: generator.len() as u16, ..full })?;
         server.stop().context("stopping the store")?;
-        stores.push(StoreResult {
-            prehistory,
-            workers: [light.workers, full.workers],
-            alone_ns: light.alone.max(full.alone),
-        });
+        let workers = [light.workers, full.workers];
+        let alone = light.alone.max(full.alone);
+        stores.push((name, workers));
+        longest = longest.max(alone);
+        Ok(Measured::of([
+            ("workers_light", workers[0] as f64),
+            ("workers_full", workers[1] as f64),
+            ("alone_s", alone.as_secs_f64()),
+        ]))
+    })?;
+    let without = stores.iter().find(|(name, _)| *name == pasts[0].0).map(|(_, workers)| *workers);
+    let (alike, others): (Vec<_>, Vec<_>) = stores.iter().partition(|(_, workers)| Some(*workers) == without);
+    for (name, [light, full]) in others {
+        run.remark(format!(
+            "after {name}: {light} workers under the light load, {full} under all that comes"
+        ));
     }
-    Ok(PrehistoryResult { stores })
+    // The store without a past is like itself.
+    let metrics = [("alike", alike.len() as f64 - 1.0), ("alone_s", longest.as_secs_f64())];
+    run.block(PREHISTORY, 0, ALL, Measured::of(metrics))
 }
 
 fn open(rate: Rate, length: Duration) -> Result<Pace> {
@@ -455,98 +443,4 @@ fn watched(server: &Server, plan: &Plan) -> Result<Watched> {
     awake.sort_unstable();
     let workers = *awake.get(awake.len() / 2).context("the load ended before it was looked at")?;
     Ok(Watched { workers, alone: longest })
-}
-
-fn median(durations: &[Duration]) -> Option<Duration> {
-    quantile(durations, 0.5)
-}
-
-fn quantile(durations: &[Duration], share: f64) -> Option<Duration> {
-    let mut sorted = durations.to_vec();
-    sorted.sort();
-    let at = (sorted.len() as f64 * share) as usize;
-    sorted.get(at.min(sorted.len().checked_sub(1)?)).copied()
-}
-
-fn or_none(duration: Option<Duration>) -> String {
-    duration.map_or_else(|| "none".to_owned(), |duration| duration.to_string())
-}
-
-impl TransferResult {
-    fn print(&self) {
-        println!(
-            "transfer to a worker that is awake: p50 {}, p99 {} (bar {TRANSFER_BAR}), max {}, of \
-             {} (p99 by worker: {})",
-            or_none(self.awake_p50_ns),
-            or_none(self.awake_p99_ns),
-            or_none(self.awake_max_ns),
-            self.to_awake,
-            self.awake_p99_by_worker_ns.iter().map(|p99| or_none(*p99)).collect::<Vec<_>>().join(", ")
-        );
-        println!(
-            "transfer to a worker that sleeps:   p50 {}, p99 {}, of {}; a bare wake-up here: p50 {}, p99 {}",
-            or_none(self.sleeper_p50_ns),
-            or_none(self.sleeper_p99_ns),
-            self.to_sleeper,
-            self.bare_wake_p50_ns,
-            self.bare_wake_p99_ns
-        );
-    }
-}
-
-impl BurstResult {
-    fn print(&self) {
-        println!(
-            "burst, overload seen to all needed workers serving: median {} (bar {BURST_BAR}), p99 {}, of {}",
-            or_none(median(&self.serving_ns)),
-            or_none(quantile(&self.serving_ns, 0.99)),
-            self.bursts
-        );
-        println!(
-            "burst, first request due to all needed workers serving: median {}, p99 {}",
-            or_none(median(&self.since_due_ns)),
-            or_none(quantile(&self.since_due_ns, 0.99))
-        );
-    }
-}
-
-impl PrehistoryResult {
-    fn others(&self) -> &[StoreResult] {
-        self.stores.get(1..).unwrap_or_default()
-    }
-
-    /// Stores that serve with as many workers as the one that has seen nothing.
-    fn alike(&self) -> usize {
-        let Some(first) = self.stores.first() else { return 0 };
-        self.others().iter().filter(|store| store.workers == first.workers).count()
-    }
-
-    fn alone(&self) -> Duration {
-        self.stores.iter().map(|store| store.alone_ns).max().unwrap_or_default()
-    }
-
-    fn print(&self) {
-        println!(
-            "prehistory                       workers, light  all that comes  one busy beside a sleeper"
-        );
-        for StoreResult { prehistory, workers: [light, full], alone_ns } in &self.stores {
-            println!("  {prehistory:<30} {light:>14} {full:>15} {:>26}", alone_ns.to_string());
-        }
-        println!(
-            "prehistory: {} of {} with the workers of a store that has seen nothing (bar 9 of 10); \
-             one busy beside a sleeper for {} at the most (bar {ALONE_BAR})",
-            self.alike(),
-            self.others().len(),
-            self.alone()
-        );
-    }
-}
-
-impl PackResult {
-    fn print(&self) {
-        println!(
-            "pack, last block over to one worker serving all: {} (bar {PACK_BAR})",
-            or_none(self.packed_after_ns)
-        );
-    }
 }
