@@ -6,6 +6,7 @@
 //! within 30 %. A miss is printed as a miss.
 //!
 //! ```text
+//!   authors/        real runs of the Hurry-up authors, and those that count
 //!   library.rs      the folder papers/: figures, claims, ESTIMATEs
 //!   board.rs        a figure's runs and where each stands
 //!   runs.rs         runs made once and kept
@@ -22,6 +23,7 @@
 //!   markdown.rs     docs/papers.md
 //! ```
 
+pub mod authors;
 mod board;
 mod claim;
 mod contest;

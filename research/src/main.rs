@@ -1,11 +1,11 @@
 //! `roost-papers`: the papers' figures from a shell. The library does the work.
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use papers::library::Library;
 use papers::results::Results;
 use papers::runs::Runs;
-use papers::{Request, markdown, terminal};
+use papers::{Request, authors, markdown, terminal};
 use report::exit::{self, usage};
 use report::run_folder;
 use report::table::print;
@@ -27,8 +27,12 @@ Examples:
   roost-papers carb hurry-up/table1    a paper, and a table of another
   roost-papers all --out runs/papers   all of them; the same command again goes on after a kill
   roost-papers all --sensitivity       and which ESTIMATE moves each claim most
-  roost-papers all --vary tradeoffs,carb/1    the same for these alone")]
+  roost-papers all --vary tradeoffs,carb/1    the same for these alone
+  roost-papers authors DIR             real runs of a paper's authors: power, tail, those left out")]
+#[command(args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Papers and figures: `carb`, `carb/4`, `all`
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -61,6 +65,23 @@ struct Args {
     papers: Option<PathBuf>,
 }
 
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Print the Hurry-up authors' runs: measured power and tail, and those that are left out
+    ///
+    /// DIR holds runs.csv and queries/RUN.csv.gz, facts of raijenki/elastic-hurryup. A run is left
+    /// out without counters or log, with counters of two runs, with a log of another length than
+    /// the run or with fewer queries than the clients counted, or with a p99 beyond the clients'
+    /// histogram.
+    Authors {
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        /// Print one JSON document instead of the table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 impl Args {
     fn request(&self) -> Request {
         Request {
@@ -82,6 +103,12 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(Command::Authors { folder, json }) = &args.command {
+        let listed = authors::listed(folder)?;
+        let text = if *json { authors::json(&listed)? } else { authors::text(&listed) };
+        print(&text)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let library = Library::open(args.papers.as_deref())?;
     if args.list {
         print(&terminal::list(&library, &args.names)?)?;
