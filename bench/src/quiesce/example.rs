@@ -59,14 +59,7 @@ impl Example {
         Ok(example)
     }
 
-    pub(super) fn block(
-        &self,
-        args: &Args,
-        meters: &mut Meters,
-        load: u8,
-        round: u32,
-        quiesces: bool,
-    ) -> Result<Block> {
+    pub(super) fn block(&self, args: &Args, meters: &mut Meters, quiesces: bool) -> Result<Block> {
         let started = linux::now();
         let mut quiescer =
             quiesces.then(|| Quiescer::start(args, self.client.id(), &self.group)).transpose()?;
@@ -114,9 +107,6 @@ impl Example {
         let told_ms = at_ms(&told_after) - at_ms(&told_before);
         let frozen_s = number(&told_after, "frozen_s") - number(&told_before, "frozen_s");
         Ok(Block {
-            load_percent: load,
-            round,
-            quiesces,
             seconds,
             responses_ms: lengths_ms(&responses),
             span_s: span as f64 / 1e9,

@@ -7,15 +7,14 @@
 //!   updater: bursts of 1 to 5 ms, 30 % of one CPU                    background, in a cgroup of its own
 //! ```
 //!
-//! Blocks with `roost quiesce` running and without it take turns, the order turned about from round
-//! to round. Each block has these figures. The length of each fetch, from the question to the end
-//! of the computation. The share of time in which all CPUs were idle at once, by the scheduler's
-//! switches. The updater's CPU time, which is its work. The CPU time of `roost quiesce` itself, and
-//! that of all other processes: a block in which others used more than a tenth of a CPU is measured
-//! again, once. The connection is over loopback, where the other end is on this machine. Such a
-//! wait is believed only after eight that no background thread ended, and then freezing is tried.
-//! So each block begins when the trial is settled, by the status of `roost quiesce`; the responses
-//! until then are kept apart.
+//! Blocks with `roost quiesce` running and without it take turns. Each has these figures. The
+//! length of each fetch, from the question to the end of the computation. The share of time in
+//! which all CPUs were idle at once, by the scheduler's switches. The updater's CPU time, which is
+//! its work. The CPU time of `roost quiesce` itself, and that of all other processes: a block in
+//! which others used more than a tenth of a CPU is measured again, once. The connection is over
+//! loopback, where the other end is on this machine. Such a wait is believed only after eight that
+//! no background thread ended, and then freezing is tried. So each block begins when the trial is
+//! settled, by the status of `roost quiesce`; the responses until then are kept apart.
 //!
 //! With `--chain` the server asks the updater before it answers, for 3 ms of its CPU, over a Unix
 //! socket:
@@ -27,21 +26,17 @@
 //! So freezing the updater slows the client, which nothing connects with it. The measurement is of
 //! the time after the verdict.
 
-mod compared;
 mod example;
 pub mod parts;
 
-use crate::exit::{Exit, coded, usage};
-use crate::machine_facts::this_machine;
-use crate::table::print;
+use crate::exit::{Exit, coded};
+use crate::harness::figure::{Figure, Of, quantile};
+use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::Result;
-use compared::{Compared, table};
 use example::{Example, Meters};
 use linux::Root;
 use machine::Duration;
 use serde::Serialize;
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Measure the sleep of the shipped example with quiescence and without, and its cost to each
@@ -76,7 +71,7 @@ pub struct Args {
     )]
     loads: Vec<u8>,
     /// Rounds at the first load, each a block with and a block without
-    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Rounds at each of the others
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -97,19 +92,12 @@ pub struct Args {
     /// Handed on to `roost quiesce`: nothing is frozen for more than this share of the time
     #[arg(long, value_name = "SHARE", default_value_t = 0.75)]
     max_share: f64,
-    /// Append each block as a line of JSON to quiesce.jsonl in this folder
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 struct Block {
-    load_percent: u8,
-    round: u32,
-    quiesces: bool,
     seconds: f64,
     /// In the order of their ends.
     responses_ms: Vec<f64>,
@@ -129,7 +117,7 @@ struct Block {
     cost_us: f64,
     /// CPU time of programs that are not of the example, of one CPU.
     others_share: Option<f64>,
-    /// Of all CPUs; modelled or measured, as the summary says.
+    /// Of all CPUs; modelled or measured, as the run says.
     watts: Option<f64>,
     /// Freezing was found to pay, and it was being tried, or tried again, at the end.
     pays: Option<bool>,
@@ -141,102 +129,189 @@ struct Block {
     until_settled_ms: Vec<f64>,
 }
 
-#[derive(Debug, Serialize)]
-struct Results {
-    started: String,
-    machine: report::run::Machine,
-    load_before: String,
-    energy: String,
-    wait_ms: f64,
-    compute_ms: f64,
-    max_share: f64,
-    is_chain: bool,
-    compared: Vec<Compared>,
-}
-
 /// With quiescence over without, at most.
-const RESPONSE_BAR: f64 = 1.01;
+const RESPONSE_TARGET: f64 = 1.01;
 /// With `--chain`, by which p50, p99 and throughput may differ.
-const CHAIN_BAR: f64 = 0.02;
+const CHAIN_TARGET: f64 = 0.02;
 /// Percentage points, at least.
-const IDLE_BAR: f64 = 15.0;
+const IDLE_TARGET: f64 = 15.0;
 /// Percentage points by which two blocks that are alike differ.
 const NOISE: f64 = 2.0;
 /// CPU time of others, of one CPU, with which a block says nothing.
 const OTHERS_MAX: f64 = 0.1;
 
+const WITH: &str = "with";
+const WITHOUT: &str = "without";
+
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let load_before = fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let cpus = linux::online_cpus(&Root::system())?;
     // The measuring program itself: of all CPUs, and of no thread's waits.
     let mut meters = Meters::open(&cpus).map_err(|error| coded(Exit::Unsupported, error))?;
-    let mut blocks: Vec<Block> = Vec::new();
-    let loads: Vec<(u8, u32)> = (0..)
-        .zip(&args.loads)
-        .map(|(number, &load)| (load, if number == 0 { args.rounds } else { args.sweep }))
-        .collect();
+    let mut run = Run::begin("quiesce", &args.output, SEED)?;
+    run.remark(format!(
+        "power is {}; the paper, measured on a phone: 6 % less energy, no visible slowdown",
+        meters.energy()
+    ));
     let (mut is_disturbed, mut is_unsettled) = (false, false);
-    for &(load, rounds) in &loads {
-        for round in 0..rounds {
-            let order = if round % 2 == 0 { [false, true] } else { [true, false] };
-            for quiesces in order {
-                let mut measure =
-                    || Example::start(args, load, round)?.block(args, &mut meters, load, round, quiesces);
-                let mut block = measure()?;
-                if block.is_disturbed() {
-                    block = measure()?;
-                }
-                is_disturbed |= block.is_disturbed();
-                is_unsettled |= block.is_trying;
-                if let Some(folder) = &args.out {
-                    super::append(folder, "quiesce.jsonl", &block)?;
-                }
-                blocks.push(block);
+    for (number, &load) in args.loads.iter().enumerate() {
+        let rounds = if number == 0 { args.rounds } else { args.sweep };
+        let mut pays = 0;
+        run.rounds(&case(load), rounds, &[WITH, WITHOUT], |&treatment, round| {
+            let quiesces = treatment == WITH;
+            let mut measure = || Example::start(args, load, round)?.block(args, &mut meters, quiesces);
+            let mut block = measure()?;
+            if block.is_disturbed() {
+                block = measure()?;
             }
-        }
+            is_disturbed |= block.is_disturbed();
+            is_unsettled |= block.is_trying;
+            pays += u32::from(block.pays == Some(true));
+            block.measured()
+        })?;
+        run.remark(format!("at {load} %: freezing was found to pay in {pays} of {rounds} blocks"));
     }
-    let compared = loads.iter().filter_map(|&(load, _)| Compared::of(&blocks, load)).collect();
-    let results = Results {
-        started: crate::run_folder::started()?,
-        machine: this_machine(),
-        load_before,
-        energy: meters.energy(),
-        wait_ms: args.wait.as_secs_f64() * 1e3,
-        compute_ms: args.compute.as_secs_f64() * 1e3,
-        max_share: args.max_share,
-        is_chain: args.chain,
-        compared,
-    };
-    if let Some(folder) = &args.out {
-        super::append(folder, "quiesce-summary.jsonl", &results)?;
-    }
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&results)?))?;
-    } else {
-        print(&table(&results))?;
-    }
-    let first = results.compared.first().ok_or_else(|| usage("--rounds 0 measures nothing"))?;
     if is_disturbed {
-        eprintln!("others used more than a tenth of a CPU in some blocks: stop them and measure again");
-        return Ok(Exit::Invalid.into());
+        run.remark("others used more than a tenth of a CPU in some blocks: stop them and measure again");
     }
     if is_unsettled {
-        eprintln!("whether freezing pays was not settled in some blocks: give it longer with --settle");
-        return Ok(Exit::Invalid.into());
+        run.remark("whether freezing pays was not settled in some blocks: give it longer with --settle");
     }
-    if args.chain {
-        let is_met = results.compared.iter().all(Compared::is_unharmed);
-        return Ok(if is_met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() });
+    let code = run.end(&figures(&args.loads, args.chain))?;
+    // One such block is too many, for it may be of either treatment.
+    Ok(if is_disturbed || is_unsettled { Exit::Invalid.into() } else { code })
+}
+
+fn case(load: u8) -> String {
+    format!("updater {load} %")
+}
+
+fn figures(loads: &[u8], is_chain: bool) -> Vec<Figure> {
+    const RATIO: Of = Of::Ratio(WITH, WITHOUT);
+    let mut figures = Vec::new();
+    for (number, &load) in loads.iter().enumerate() {
+        let figure = |metric, unit, of| Figure::new(metric, unit, of).in_case(case(load));
+        for (metric, unit) in
+            [("mean_ms", "ms"), ("p99_ms", "ms"), ("all_idle_percent", "%"), ("updater_percent", "%")]
+        {
+            figures.extend([WITHOUT, WITH].map(|treatment| figure(metric, unit, Of::One(treatment))));
+        }
+        for (metric, unit) in [("frozen_percent", "%"), ("own_percent", "%"), ("settled_s", "s")] {
+            figures.push(figure(metric, unit, Of::One(WITH)));
+        }
+        figures.extend(
+            ["updater_percent", "watts", "until_settled_p99_ms"].map(|metric| figure(metric, "", RATIO)),
+        );
+        let responses = figure("mean_ms", "", RATIO);
+        let idle = figure("all_idle_percent", "points", Of::Added(WITH, WITHOUT));
+        let [p50, p99, throughput] =
+            ["p50_ms", "p99_ms", "responses_per_s"].map(|metric| figure(metric, "", RATIO));
+        if is_chain {
+            figures.extend([responses, idle]);
+            figures.extend([p50, p99].map(|tail| tail.at_most(1.0 + CHAIN_TARGET)));
+            figures.push(throughput.at_least(1.0 - CHAIN_TARGET));
+        } else if number == 0 {
+            figures.extend([responses.at_most(RESPONSE_TARGET), idle.at_least(IDLE_TARGET)]);
+            figures.extend([p50, p99, throughput]);
+        } else {
+            // At the other loads no process may be worse off.
+            figures.extend([responses, idle.at_least(-NOISE), p50, p99, throughput]);
+        }
     }
-    let sleeps = |(number, compared): (usize, &Compared)| {
-        compared.all_idle_gain.0 >= if number == 0 { IDLE_BAR } else { -NOISE }
-    };
-    let is_met = first.response_ratio.0 <= RESPONSE_BAR && results.compared.iter().enumerate().all(sleeps);
-    Ok(if is_met { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+    figures
 }
 
 impl Block {
     fn is_disturbed(&self) -> bool {
         self.others_share.is_some_and(|others| others > OTHERS_MAX)
+    }
+
+    fn measured(self) -> Result<Measured> {
+        let sorted = |times: &[f64]| {
+            let mut times = times.to_vec();
+            times.sort_by(f64::total_cmp);
+            times
+        };
+        let responses = sorted(&self.responses_ms);
+        let count = responses.len() as f64;
+        let p99 = quantile(&responses, 0.99);
+        let mut metrics = vec![
+            ("mean_ms", responses.iter().sum::<f64>() / count),
+            ("p50_ms", quantile(&responses, 0.5)),
+            ("p99_ms", p99),
+            // Of whole ones: where a block begins and ends is chance.
+            ("responses_per_s", count / self.span_s),
+            ("all_idle_percent", self.all_idle_share * 100.0),
+            ("updater_percent", self.updater_share * 100.0),
+        ];
+        metrics.extend(self.watts.map(|watts| ("watts", watts)));
+        if let Some(settled) = self.settled_s {
+            metrics.extend([
+                ("frozen_percent", self.frozen_share * 100.0),
+                ("own_percent", self.own_share * 100.0),
+                ("settled_s", settled),
+            ]);
+            let until = sorted(&self.until_settled_ms);
+            metrics.extend((!until.is_empty()).then(|| ("until_settled_p99_ms", quantile(&until, 0.99))));
+        } else {
+            // Without, there is nothing to settle.
+            metrics.push(("until_settled_p99_ms", p99));
+        }
+        let is_valid = !responses.is_empty() && !self.is_disturbed() && !self.is_trying;
+        Measured::of(metrics).valid(is_valid).detail(&self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(responses_ms: Vec<f64>, idle: f64, quiesces: bool) -> Block {
+        Block {
+            span_s: 0.4,
+            all_idle_share: idle,
+            updater_share: 0.3,
+            settled_s: quiesces.then_some(9.0),
+            until_settled_ms: vec![200.0; 4],
+            responses_ms,
+            ..Block::default()
+        }
+    }
+
+    fn code(is_chain: bool, on: Block) -> ExitCode {
+        let folder = tempfile::tempdir().unwrap();
+        let output = Output { out: Some(folder.path().to_owned()), json: true };
+        let mut run = Run::begin("quiesce", &output, SEED).unwrap();
+        for (treatment, block) in [(WITHOUT, block(vec![100.0; 4], 0.5, false)), (WITH, on)] {
+            run.block(&case(30), 0, treatment, block.measured().unwrap()).unwrap();
+        }
+        run.end(&figures(&[30], is_chain)).unwrap()
+    }
+
+    #[test]
+    fn the_chain_is_unharmed_only_if_all_three_are_within_the_target() {
+        let with = |response_ms: f64, count: usize, slow_ms: f64| {
+            let mut responses = vec![response_ms; count];
+            responses.push(slow_ms);
+            code(true, block(responses, 0.5, true))
+        };
+        assert_eq!(with(101.0, 3, 101.0), ExitCode::SUCCESS);
+        assert_eq!(with(103.0, 3, 103.0), Exit::GoalMissed.into(), "p50");
+        assert_eq!(with(100.0, 3, 110.0), Exit::GoalMissed.into(), "p99");
+        assert_eq!(with(100.0, 2, 100.0), Exit::GoalMissed.into(), "throughput");
+    }
+
+    #[test]
+    fn without_the_chain_responses_and_sleep_have_targets_and_disturbed_blocks_none() {
+        let with = |response_ms: f64, idle: f64| block(vec![response_ms; 4], idle, true);
+        assert_eq!(code(false, with(100.9, 0.66)), ExitCode::SUCCESS);
+        assert_eq!(code(false, with(101.1, 0.66)), Exit::GoalMissed.into());
+        assert_eq!(code(false, with(100.9, 0.64)), Exit::GoalMissed.into());
+        for block in [
+            Block { others_share: Some(0.2), ..with(100.0, 0.9) },
+            Block { is_trying: true, ..with(100.0, 0.9) },
+            block(Vec::new(), 0.9, true),
+        ] {
+            assert_eq!(code(false, block), Exit::Invalid.into());
+        }
     }
 }
