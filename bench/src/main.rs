@@ -46,7 +46,6 @@ mod wake;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use harness::append;
 use report::{exit, machine_facts, print, run_folder, table};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -247,7 +247,7 @@ pub(super) fn table(rows: &[Row]) -> String {
 }
 
 /// Four digits.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let places = match value.abs() {
         size if size >= 1000.0 => 0,
         size if size >= 100.0 => 1,

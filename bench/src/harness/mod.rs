@@ -56,14 +56,14 @@ pub struct Run {
 
 /// The first line of a run in its file.
 #[derive(Debug, Serialize)]
-struct Header {
+pub struct Header {
     bench: &'static str,
-    started: String,
-    machine: Machine,
+    pub started: String,
+    pub machine: Machine,
     command: Vec<String>,
     version: &'static str,
-    build: &'static str,
-    load_before: String,
+    pub build: &'static str,
+    pub load_before: String,
     seed: u64,
 }
 
@@ -101,9 +101,10 @@ impl Measured {
     }
 }
 
-impl Run {
-    pub fn begin(bench: &'static str, output: &Output, seed: u64) -> Result<Self> {
-        let header = Header {
+impl Header {
+    /// Of a run that begins now.
+    pub fn now(bench: &'static str, seed: u64) -> Result<Self> {
+        Ok(Self {
             bench,
             started: run_folder::started()?,
             machine: this_machine(),
@@ -112,7 +113,13 @@ impl Run {
             build: if cfg!(debug_assertions) { "development" } else { "release" },
             load_before: std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned(),
             seed,
-        };
+        })
+    }
+}
+
+impl Run {
+    pub fn begin(bench: &'static str, output: &Output, seed: u64) -> Result<Self> {
+        let header = Header::now(bench, seed)?;
         let folder = folder(output.out.as_deref(), &header.started, &header.machine);
         append(&folder, &format!("{bench}.jsonl"), &header)?;
         Ok(Self {
@@ -128,6 +135,15 @@ impl Run {
 
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Of the blocks that have ended.
+    pub fn rows(&self, figures: &[Figure]) -> Vec<Row> {
+        figures.iter().flat_map(|figure| figure.rows(&self.blocks)).collect()
     }
 
     /// Runs a block of each treatment in each round.
@@ -166,8 +182,7 @@ impl Run {
 
     /// Judges, prints and keeps the figures.
     pub fn end(self, figures: &[Figure]) -> Result<ExitCode> {
-        let rows = figures.iter().flat_map(|figure| figure.rows(&self.blocks)).collect();
-        let ended = Ended { figures: rows, remarks: self.remarks };
+        let ended = Ended { figures: self.rows(figures), remarks: self.remarks };
         append(&self.folder, &self.file, &ended)?;
         if self.json {
             let all =
@@ -239,7 +254,7 @@ pub fn describe(machine: &Machine) -> String {
 }
 
 /// Appends `result` as one line of JSON to a file of raw data, with one write.
-pub fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
+fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
     let write = || -> Result<()> {
         let line = format!("{}\n", serde_json::to_string(result)?);
         Ok(SafeFolder::make(folder, 0o777)?.append(name, 0o666)?.write_all(line.as_bytes())?)

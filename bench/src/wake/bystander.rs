@@ -1,13 +1,14 @@
 //! The loss of a program that asks for nothing, while another asks for its CPU every 10 ms.
 
 use super::{Bench, Part};
+use crate::harness::figure::{By, Figure, Of};
+use crate::harness::{Measured, Run};
 use anyhow::Result;
 use machine::Duration;
-use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-/// Blocks of each kind: at least forty, as the bar has it, and enough for an interval of half a
+/// Blocks of each kind: at least forty, as the target has it, and enough for an interval of half a
 /// percent.
 const PAIRS: u32 = 120;
 const BLOCK: Duration = Duration::from_millis(250);
@@ -15,35 +16,20 @@ const BLOCK: Duration = Duration::from_millis(250);
 const GAP: Duration = Duration::from_millis(10);
 const STAY: Duration = Duration::from_micros(100);
 
-/// Work done in one block without and in one with requests.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Pair {
-    pub without: f64,
-    pub with: f64,
+const WITH: &str = "with requests";
+const WITHOUT: &str = "without requests";
+const COST_TARGET: f64 = 1.01;
+
+pub fn run(bench: &Bench<'_>, run: &mut Run) -> Result<()> {
+    run.rounds(Part::Bystander.name(), PAIRS, &[WITHOUT, WITH], |&treatment, _| {
+        Ok(Measured::of([("work_per_s", block(bench, treatment == WITH)?)]))
+    })
 }
 
-impl Pair {
-    /// Time for the same work, with requests over without.
-    pub fn cost(&self) -> f64 {
-        self.without / self.with.max(1.0)
-    }
-}
-
-/// Blocks in pairs, the order within a pair changing.
-pub fn run(bench: &Bench<'_>) -> Result<Vec<Pair>> {
-    let mut pairs = Vec::new();
-    for nth in 0..PAIRS {
-        let (mut without, mut with) = (0.0, 0.0);
-        for second in [false, true] {
-            if second == (nth % 2 == 0) {
-                with = block(bench, true)?;
-            } else {
-                without = block(bench, false)?;
-            }
-        }
-        pairs.push(Pair { without, with });
-    }
-    Ok(pairs)
+/// The time for the same work, with requests over without.
+pub fn figure() -> Figure {
+    let cost = Figure::new("work_per_s", "/s", Of::Ratio(WITHOUT, WITH)).at_most(COST_TARGET);
+    Figure { by: By::IntervalEnd, ..cost.in_case(Part::Bystander.name()) }
 }
 
 /// Rounds of arithmetic a second that a thread on the CPU that is asked for gets done.

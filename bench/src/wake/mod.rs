@@ -1,6 +1,6 @@
 //! `roost-bench wake`: the gain of waking early, and its cost.
 //!
-//! Each part is run three ways, in blocks that take turns: *stock* (the machine as it is),
+//! Each part is a case, run three ways, in blocks that take turns: *stock* (the machine as it is),
 //! *anticipatory* (the part announces its events to a planner), *always* (the CPUs may not sleep at
 //! all). The planner is the real one, a child, and there in its own blocks alone, but for repeated
 //! runs. No program announces disk reads: their planner foresees them from the kernel's events.
@@ -9,8 +9,7 @@
 //!   planner.rs   the child, and the kernel's counts of a CPU's sleep
 //!   parts.rs     the measured loops: wake-ups, ping-pong, disk reads, kernels
 //!   bystander.rs the loss of a program that asks for nothing
-//!   verdict.rs   gaps, times awake, bars
-//!   text.rs      the table
+//!   verdict.rs   gaps and times awake over all rounds, and their targets
 //!   page.rs      the page, with the paper's figures beside ours
 //! ```
 //!
@@ -23,22 +22,25 @@ mod bystander;
 mod page;
 mod parts;
 mod planner;
-mod text;
 mod verdict;
 
 use crate::exit::{Exit, usage};
-use crate::machine_facts::this_machine;
-use crate::table::print;
+use crate::harness::figure::{Figure, Of};
+use crate::harness::{Measured, Output, Run, SEED};
+use crate::run_folder;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 use daemon::wake::{Act, Alarm, BooksCheck};
 use machine::{CpuId, Duration};
 use planner::{Always, Child, Kind, SleepMeter};
 use policy::wake_plan::Record;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use slots::wake::WakeClient;
+use std::fmt;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use verdict::PartVerdict;
 
 /// Measure how much of a wake-up's cost anticipatory wake-ups win back, and their own cost
 #[derive(clap::Args, Debug)]
@@ -52,7 +54,7 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Part>,
     /// Blocks of each way
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Events in a block
     #[arg(long, value_name = "N", default_value_t = 500)]
@@ -69,17 +71,11 @@ pub struct Args {
     /// A file on the disk that is read, made if it is not there
     #[arg(long, value_name = "FILE", default_value = "target/wake-bench.data")]
     file: PathBuf,
-    /// Append each block as a line of JSON to wake.jsonl in this folder, and leave the page
-    /// wake.html there
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Print JSON instead of the table
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// A thread is woken by one on another CPU after 10 ms
     Cross,
@@ -97,19 +93,49 @@ pub enum Part {
     Disk,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+impl Part {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Cross => "cross",
+            Self::Jitter => "jitter",
+            Self::PingPong => "ping-pong",
+            Self::KMeans => "k-means",
+            Self::StreamCluster => "stream-cluster",
+            Self::Bystander => "bystander",
+            Self::Disk => "disk",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Stock,
     Anticipatory,
     Always,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+impl Way {
+    const ALL: [Self; 3] = [Self::Stock, Self::Anticipatory, Self::Always];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Stock => "stock",
+            Self::Anticipatory => "anticipatory",
+            Self::Always => "always",
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[derive(Clone, Debug)]
 pub struct Block {
     pub part: Part,
     pub way: Way,
-    pub round: u32,
     pub events: usize,
     pub p50_us: f64,
     pub p99_us: f64,
@@ -120,45 +146,56 @@ pub struct Block {
     pub other_awake_us: f64,
     /// The predictions of repeated runs: within a tenth, predicted, and the number of them that the
     /// oracle had within a tenth.
-    #[serde(default)]
     pub predicted: Option<Predicted>,
     /// Of disk reads: the mean in us by the gap before, 0.1 to 0.3 ms, to 1, to 3, to 10.
-    #[serde(default)]
     pub by_gap_us: Option<[f64; GAPS]>,
     /// The length of repeated runs, each with the wake-up that ends it, in us.
-    #[serde(default)]
     pub run_us: Option<f64>,
     /// And each of the first round, without that wake-up.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lengths_us: Vec<f64>,
+}
+
+impl Block {
+    fn measured(&self) -> Result<Measured> {
+        let metrics = [
+            ("p50_us", self.p50_us),
+            ("p99_us", self.p99_us),
+            ("mean_us", self.mean_us),
+            ("awake_us", self.awake_us),
+            ("other_awake_us", self.other_awake_us),
+        ];
+        let run = self.run_us.map(|us| ("run_us", us));
+        Measured::of(metrics.into_iter().chain(run)).detail(&serde_json::json!({
+            "events": self.events,
+            "predicted": self.predicted,
+            "by_gap_us": self.by_gap_us,
+            "lengths_us": self.lengths_us,
+        }))
+    }
 }
 
 /// Gaps are told apart by half a decade.
 pub const GAPS: usize = 4;
 const GAP_NAMES: [&str; GAPS] = ["0.1-0.3 ms", "0.3-1 ms", "1-3 ms", "3-10 ms"];
 
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Predicted {
     pub predicted: u64,
     pub within_tenth: u64,
     pub in_window: u64,
-    /// By who knows the law of the lengths and not the next draw; of 0 runs where there is no such
-    /// law.
+    /// By an oracle that knows the law of the lengths and not the next draw; of 0 runs where there is
+    /// no such law.
     pub oracle_within_tenth: u64,
     pub runs: u64,
 }
 
-/// The record of a whole run.
+/// The planner's means, and their costs.
 #[derive(Debug, Serialize)]
-struct Header {
-    started: String,
-    machine: report::run::Machine,
-    load_before: String,
+struct Means {
     calibration: daemon::wake::Calibration,
-    /// The means of keeping CPUs awake, of the two that were calibrated.
+    /// Of the two that were calibrated.
     act: Act,
     alarm: Alarm,
-    build: &'static str,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -170,29 +207,17 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             "two CPUs are needed: one that waits, and one that wakes it",
         ));
     }
-    let load_before = std::fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned();
     let parts = if args.only.is_empty() { Part::value_variants().to_vec() } else { args.only.clone() };
-    let act = args.act;
-    let alarm = args.alarm;
     // It measures, and no more: over so short a life accounts prove nothing.
-    let mut measures = Child::start(Kind::Asked, act, alarm, None, args.margin)?;
+    let mut measures = Child::start(Kind::Asked, args.act, args.alarm, None, args.margin)?;
     let calibration = measures.status()?.calibration;
     measures.end()?;
-    let act = act.unwrap_or_else(|| calibration.act());
-    let alarm = alarm.unwrap_or_else(|| calibration.alarm());
+    let act = args.act.unwrap_or_else(|| calibration.act());
+    let alarm = args.alarm.unwrap_or_else(|| calibration.alarm());
     let exit_latency = calibration.exit_latency(last, alarm).unwrap_or_default();
-    let header = Header {
-        started: crate::run_folder::started()?,
-        machine: this_machine(),
-        load_before,
-        calibration: calibration.clone(),
-        act,
-        alarm,
-        build: if cfg!(debug_assertions) { "development" } else { "release" },
-    };
-    if let Some(folder) = &args.out {
-        super::append(folder, "wake.jsonl", &header)?;
-    }
+    let means = Means { calibration, act, alarm };
+    let mut run = Run::begin("wake", &args.output, SEED)?;
+    run.block("calibration", 0, PLANNER, Measured::of([]).detail(&means)?)?;
     let meter = SleepMeter::open()?;
     let mut bench = Bench {
         child: None,
@@ -206,47 +231,61 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         args,
     };
     let mut blocks = Vec::new();
-    let mut bystander = Vec::new();
     for part in parts {
         bench.change_planner(None)?;
         bench.exit_latency = exit_latency;
         if part == Part::Bystander {
             bench.change_planner(Some(Kind::Asked))?;
-            bystander = bystander::run(&bench)?;
-            if let Some(folder) = &args.out {
-                bystander.iter().try_for_each(|pair| super::append(folder, "wake.jsonl", pair))?;
-            }
+            bystander::run(&bench, &mut run)?;
             continue;
         }
-        for round in 0..args.rounds {
-            // Each way is first, second and third equally often.
-            for turn in 0..3 {
-                let way = [Way::Stock, Way::Anticipatory, Way::Always][(round as usize + turn) % 3];
-                let block = bench.block(part, way, round)?;
-                if let Some(folder) = &args.out {
-                    super::append(folder, "wake.jsonl", &block)?;
-                }
-                if !args.json {
-                    eprintln!(
-                        "{part:?} {way:?} {round}: p50 {:.1} us, p99 {:.1} us, awake {:.1} us an event",
-                        block.p50_us, block.p99_us, block.awake_us
-                    );
-                }
-                blocks.push(block);
-            }
-        }
+        run.rounds(part.name(), args.rounds, &Way::ALL, |&way, round| {
+            let block = bench.block(part, way, round)?;
+            let measured = block.measured();
+            blocks.push(block);
+            measured
+        })?;
     }
     bench.change_planner(None)?;
-    let verdict = verdict::Verdict::of(&blocks, &bystander, &calibration, last, &bench.checks);
-    if let Some(folder) = &args.out {
-        eprintln!("{}", page::write(folder, &header, &verdict, &blocks)?);
+    if let Some(worst) = bench.checks.iter().max_by(|a, b| a.percent.total_cmp(&b.percent)) {
+        let measured = Measured::of([("percent_of_time_apart", worst.percent)]);
+        run.block(BOOKS, 0, PLANNER, measured.detail(worst)?)?;
     }
-    if args.json {
-        print(&format!("{}\n", serde_json::to_string_pretty(&verdict)?))?;
-    } else {
-        print(&verdict.text())?;
+    let measured = PartVerdict::all(&blocks, &means.calibration, last);
+    let mut figures = figures();
+    for part in &measured {
+        let case = part.part.name();
+        let judged = part.judged();
+        let metrics = judged.iter().map(|&(metric, value, _)| (metric, value));
+        run.block(case, 0, OVERALL, Measured::of(metrics))?;
+        figures.extend(judged.into_iter().map(|(metric, _, target)| Figure {
+            target,
+            ..Figure::new(metric, "", Of::One(OVERALL)).in_case(case)
+        }));
+        part.remarks().into_iter().for_each(|remark| run.remark(remark));
     }
-    Ok(if verdict.is_met() { ExitCode::SUCCESS } else { Exit::GoalMissed.into() })
+    let page = page::page(run.header(), &means, &run.rows(&figures), &measured, &blocks).html();
+    run_folder::write(run.folder(), PAGE, |file| file.write_all(page.as_bytes()))?;
+    run.remark(format!("page: {}", run.folder().join(PAGE).display()));
+    run.end(&figures)
+}
+
+const PAGE: &str = "wake.html";
+const PLANNER: &str = "planner";
+/// The planner's accounts against cpuidle.
+const BOOKS: &str = "accounts";
+const BOOKS_TARGET_PERCENT: f64 = 1.0;
+const OVERALL: &str = "all rounds";
+
+/// Those of all parts.
+fn figures() -> Vec<Figure> {
+    let of_ways = |metric| Way::ALL.map(|way| Figure::new(metric, "us", Of::One(way.name())));
+    let mut figures: Vec<Figure> =
+        ["p50_us", "p99_us", "awake_us", "run_us"].into_iter().flat_map(of_ways).collect();
+    figures.push(bystander::figure());
+    let books = Figure::new("percent_of_time_apart", "%", Of::One(PLANNER)).in_case(BOOKS);
+    figures.push(books.at_most(BOOKS_TARGET_PERCENT));
+    figures
 }
 
 /// The common needs of every part.
@@ -347,7 +386,6 @@ impl Bench<'_> {
         Ok(Block {
             part,
             way,
-            round,
             events: sorted.len(),
             p50_us: percent(50),
             p99_us: percent(99),

@@ -3,17 +3,13 @@
 //! The paper's curves are not in its text. It prints two points of figure 1, and the range of the
 //! kernels' lengths in figure 2. These are drawn, and marked as the paper's, of its machine.
 
-use super::text::gap;
-use super::verdict::{BYSTANDER_BAR, PartVerdict, Verdict};
-use super::{Block, Header, Part, Way};
-use crate::run_folder;
-use anyhow::Result;
+use super::verdict::{PartVerdict, gap};
+use super::{Block, Means, Part, Way};
+use crate::harness::Header;
+use crate::harness::figure::{Row as Figure, number};
 use report::figures::{
     Basis, Card, Lines, Page, Part as Piece, Point, Quantity, Row, Section, Series, Style, Table, Unit,
 };
-use std::path::Path;
-
-const PAGE: &str = "wake.html";
 
 const METHOD: [&str; 4] = [
     "Three ways take turns in blocks: stock (the machine as it is), anticipatory (events are \
@@ -39,16 +35,16 @@ const PAPER_SLOWDOWN: [(&str, f64); 2] = [("stock", 1.01), ("anticipatory", 0.37
 const PAPER_K_MEANS: (f64, f64) = (540.0, 25.0);
 const PAPER_STREAM_CLUSTER: (f64, f64) = (500.0, 50.0);
 
-pub fn write(folder: &Path, header: &Header, verdict: &Verdict, blocks: &[Block]) -> Result<String> {
-    let html = page(header, verdict, blocks).html();
-    run_folder::write(folder, PAGE, |file| std::io::Write::write_all(file, html.as_bytes()))?;
-    Ok(format!("page: {}", folder.join(PAGE).display()))
-}
-
-fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
-    let mut sections = vec![results(verdict)];
-    sections.extend(verdict.parts.iter().filter_map(slowdown));
-    let lengths: Vec<Piece> = verdict.parts.iter().filter_map(|part| lengths(part, blocks)).collect();
+pub fn page(
+    header: &Header,
+    means: &Means,
+    rows: &[Figure],
+    measured: &[PartVerdict],
+    blocks: &[Block],
+) -> Page {
+    let mut sections = vec![results(measured)];
+    sections.extend(measured.iter().filter_map(slowdown));
+    let lengths: Vec<Piece> = measured.iter().filter_map(|part| lengths(part, blocks)).collect();
     if !lengths.is_empty() {
         sections.push(Section {
             title: "Repeated runs, and the paper's figure 2".to_owned(),
@@ -59,7 +55,7 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
                 .to_owned(),
             parts: lengths,
         });
-        sections.push(foreseen(verdict));
+        sections.push(foreseen(measured));
     }
     let mut page = Page {
         name: format!("bench-wake-{}", header.started.replace(" UTC", "").replace([' ', ':'], "-")),
@@ -67,13 +63,13 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
         summary: format!(
             "CPUs were woken by {} and kept awake by {}; a {} build; load before {}. All latencies \
              and times are measured.",
-            header.alarm, header.act, header.build, header.load_before
+            means.alarm, means.act, header.build, header.load_before
         ),
         facts: vec![header.started.clone(), format!("Roost {}", env!("CARGO_PKG_VERSION"))],
         notes: METHOD.map(str::to_owned).to_vec(),
         basis: Some(Basis::Measured),
         command: crate::run_folder::command(),
-        cards: cards(verdict),
+        cards: cards(rows),
         sections,
         sources: vec![(
             "the paper's figures".to_owned(),
@@ -83,40 +79,24 @@ fn page(header: &Header, verdict: &Verdict, blocks: &[Block]) -> Page {
                     .to_owned(),
             ],
         )],
-        folded: vec![("What waking took when the planner started".to_owned(), header.calibration.text())],
+        folded: vec![("What waking took when the planner started".to_owned(), means.calibration.text())],
         ..Page::default()
     };
     page.facts.extend(header.machine.cpu_model.clone());
     page
 }
 
-fn cards(verdict: &Verdict) -> Vec<Card> {
-    let of_parts = verdict.parts.iter().flat_map(|part| {
-        part.bars.iter().map(|(bar, met)| Card {
-            what: name(part.part).to_owned(),
-            figure: if *met { "met" } else { "missed" }.to_owned(),
-            remark: bar.clone(),
-            met: Some(*met),
+fn cards(rows: &[Figure]) -> Vec<Card> {
+    let card = |row: &Figure| {
+        let interval = row.interval.map(|(low, high)| format!("{} to {}, ", number(low), number(high)));
+        Some(Card {
+            what: format!("{}: {}", row.case, row.metric.replace('_', " ")),
+            figure: format!("{} {}", number(row.value?), row.unit).trim_end().to_owned(),
+            remark: format!("{}{}", interval.unwrap_or_default(), row.target.as_ref()?),
+            met: row.met,
         })
-    });
-    let mut cards: Vec<Card> = of_parts.collect();
-    if let Some((mean, (low, high))) = verdict.bystander {
-        cards.push(Card {
-            what: "who asks for nothing".to_owned(),
-            figure: format!("{mean:.4}x"),
-            remark: format!("{low:.4} to {high:.4}, {} pairs; upper end <= {BYSTANDER_BAR}x", verdict.pairs),
-            met: Some(high <= BYSTANDER_BAR),
-        });
-    }
-    if let Some(books) = verdict.books {
-        cards.push(Card {
-            what: "accounts against cpuidle".to_owned(),
-            figure: format!("{:.2} %", books.percent),
-            remark: "of all time; bar 1 %".to_owned(),
-            met: Some(books.percent <= super::verdict::BOOKS_BAR),
-        });
-    }
-    cards
+    };
+    rows.iter().filter_map(card).collect()
 }
 
 fn name(part: Part) -> &'static str {
@@ -126,7 +106,7 @@ fn name(part: Part) -> &'static str {
         Part::PingPong => "ping-pong over the loopback",
         Part::KMeans => "runs like K-means'",
         Part::StreamCluster => "runs like StreamCluster's",
-        Part::Bystander => "who asks for nothing",
+        Part::Bystander => "a program that asks for nothing",
         Part::Disk => "4 KB reads past the page cache",
     }
 }
@@ -134,7 +114,7 @@ fn name(part: Part) -> &'static str {
 /// Of the three ways, in microseconds; and further remarks.
 type Cells = ([f64; 3], Option<String>);
 
-fn results(verdict: &Verdict) -> Section {
+fn results(measured: &[PartVerdict]) -> Section {
     let table = |title: &str, last: Option<&str>, cells: &dyn Fn(&PartVerdict) -> Cells| {
         let row = |part: &PartVerdict| {
             let (of_ways, last) = cells(part);
@@ -146,7 +126,7 @@ fn results(verdict: &Verdict) -> Section {
         Piece::Table(Table {
             title: title.to_owned(),
             head: head.map(str::to_owned).collect(),
-            rows: verdict.parts.iter().map(row).collect(),
+            rows: measured.iter().map(row).collect(),
         })
     };
     let gap_head = Some("between stock and always awake");
@@ -220,7 +200,7 @@ fn lengths(part: &PartVerdict, blocks: &[Block]) -> Option<Piece> {
 }
 
 /// The predictions and gains, beside the paper's.
-fn foreseen(verdict: &Verdict) -> Section {
+fn foreseen(measured: &[PartVerdict]) -> Section {
     let share = |count: u64, of: u64| format!("{:.1} %", 100.0 * count as f64 / of.max(1) as f64);
     let row = |part: &PartVerdict| {
         let predicted = part.predicted.filter(|predicted| predicted.runs > 0)?;
@@ -238,7 +218,7 @@ fn foreseen(verdict: &Verdict) -> Section {
             ..Row::default()
         })
     };
-    let mut rows: Vec<Row> = verdict.parts.iter().filter_map(row).collect();
+    let mut rows: Vec<Row> = measured.iter().filter_map(row).collect();
     rows.push(Row {
         name: "the paper's, on a GPU".to_owned(),
         remark: "CPU sleeps, section 2: power is measured there, and time awake here".to_owned(),
@@ -279,7 +259,6 @@ mod tests {
         Block {
             part,
             way,
-            round: 0,
             events: 3,
             p50_us: us,
             p99_us: 2.0 * us,
@@ -305,18 +284,9 @@ mod tests {
         let parts = [Part::Cross, Part::KMeans, Part::Disk];
         let blocks: Vec<Block> =
             parts.iter().flat_map(|&part| ways.map(|(way, us)| block(part, way, us))).collect();
-        let calibration = Calibration::default();
-        let verdict = Verdict::of(&blocks, &[], &calibration, CpuId(1), &[]);
-        let header = Header {
-            started: "2026-11-23 00:00:00 UTC".to_owned(),
-            machine: crate::machine_facts::this_machine(),
-            load_before: "0.10".to_owned(),
-            calibration,
-            act: Act::Polling,
-            alarm: Alarm::Thread,
-            build: "development",
-        };
-        let page = page(&header, &verdict, &blocks);
+        let means = Means { calibration: Calibration::default(), act: Act::Polling, alarm: Alarm::Thread };
+        let measured = PartVerdict::all(&blocks, &means.calibration, CpuId(1));
+        let page = page(&Header::now("wake", 1).unwrap(), &means, &[], &measured, &blocks);
         let json = page.json();
         for words in [
             "gap closed 91 %",
