@@ -353,7 +353,9 @@ impl Bench<'_> {
 
     fn block(&mut self, part: Part, way: Way, round: u32) -> Result<Block> {
         self.change_planner(Self::planner_of(part, way))?;
-        let always = (way == Way::Always).then(|| Always::hold(&[self.sleeper, self.waker])).transpose()?;
+        let always = (way == Way::Always)
+            .then(|| Always::hold(&[self.sleeper, self.waker], self.child.as_ref()))
+            .transpose()?;
         let announces = way == Way::Anticipatory && part != Part::Disk;
         let client = announces.then(|| self.client(part)).transpose()?;
         let record_before = self.record()?;

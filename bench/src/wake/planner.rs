@@ -17,6 +17,7 @@ use slots::wake::WakeClient;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 pub struct Child {
@@ -72,7 +73,7 @@ impl Child {
         }
         let mut process = command
             .args(["--json", "--socket"])
-            .arg(folder.path().join("roost.sock"))
+            .arg(socket(&folder))
             // The limits are not for the figures that the bars hold it to.
             .args(["--set", "max_share=100"])
             .stdin(Stdio::null())
@@ -96,14 +97,17 @@ impl Child {
         bail!("the planner did not start: {said}");
     }
 
+    fn socket(&self) -> PathBuf {
+        socket(&self.folder)
+    }
+
     /// A client with a ring, named after its measurement.
     pub fn client(&self, part: Part) -> Result<WakeClient> {
-        Ok(WakeClient::connect(&self.folder.path().join("roost.sock"), &format!("bench {part:?}"))?)
+        Ok(WakeClient::connect(&self.socket(), &format!("bench {part:?}"))?)
     }
 
     pub fn status(&self) -> Result<WakeStatus> {
-        let mut stream =
-            UnixStream::connect(self.folder.path().join("roost.sock")).context("the planner's socket")?;
+        let mut stream = UnixStream::connect(self.socket()).context("the planner's socket")?;
         stream.write_all((serde_json::to_string(&WakeAsk::Planner)? + "\n").as_bytes())?;
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line)?;
@@ -136,6 +140,10 @@ impl Child {
     }
 }
 
+fn socket(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("roost.sock")
+}
+
 impl Drop for Child {
     fn drop(&mut self) {
         // It may have ended already.
@@ -151,10 +159,11 @@ pub enum Always {
 }
 
 impl Always {
-    pub fn hold(cpus: &[CpuId]) -> Result<Self> {
+    pub fn hold(cpus: &[CpuId], planner: Option<&Child>) -> Result<Self> {
         let (root, limit) = (Root::system(), IdleLimit::ExitLatency(Duration::ZERO));
         let list = CpuList(cpus.iter().copied().collect());
-        if let Ok(mut connection) = Connection::open(&linux::run_place(&root).join("roost.sock")) {
+        let socket = planner.map_or_else(|| linux::run_place(&root).join("roost.sock"), Child::socket);
+        if let Ok(mut connection) = Connection::open(&socket) {
             let idle = vec![IdleRequest { cpus: list, limit }];
             connection.ask(Request { asker: NAME.to_owned(), idle, ..Request::default() })?;
             let combined = loop {
