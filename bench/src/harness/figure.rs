@@ -36,6 +36,9 @@ pub enum By {
     Median,
     /// The mean is shown (of ratios, the geometric), and the worse end of its interval is judged.
     IntervalEnd,
+    /// The median is shown. Its target is met or missed where both quartiles are on one side of it;
+    /// else the machine was too restless to tell.
+    Quartiles,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,22 +123,24 @@ impl Figure {
             .filter(|value| value.is_finite())
             .collect();
         let statistic: fn(&mut [f64]) -> f64 = match (self.by, self.of) {
-            (By::Median, _) => median,
+            (By::Median | By::Quartiles, _) => median,
             (By::IntervalEnd, Of::Ratio(..)) => geometric_mean,
             (By::IntervalEnd, _) => mean,
         };
         let interval = (values.len() > 1).then(|| bootstrap(&values, statistic));
         let judged = (!values.is_empty() && 2 * values.len() >= first.len()).then_some(());
         let found = judged.map(|()| statistic(&mut values.clone()));
-        let met = self.target.zip(found).map(|(target, found)| {
+        let met = self.target.zip(found).and_then(|(target, found)| {
             let (low, high) = match self.by {
                 By::Median => (found, found),
                 By::IntervalEnd => interval.unwrap_or((f64::NEG_INFINITY, f64::INFINITY)),
+                By::Quartiles => quartiles(&mut values.clone()),
             };
-            match target {
-                Target::AtMost(most) => high <= most,
-                Target::AtLeast(least) => low >= least,
-            }
+            let (is_met, is_missed) = match target {
+                Target::AtMost(most) => (high <= most, low > most),
+                Target::AtLeast(least) => (low >= least, high < least),
+            };
+            (is_met || is_missed || self.by != By::Quartiles).then_some(is_met)
         });
         Some(Row {
             case: case.to_owned(),
@@ -188,6 +193,19 @@ pub fn median_of(values: impl Iterator<Item = f64>) -> Option<f64> {
     (!values.is_empty()).then(|| median(&mut values))
 }
 
+/// A quarter of the values is below the first, and above the second: between two values, in
+/// proportion.
+fn quartiles(values: &mut [f64]) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let last = values.len() - 1;
+    let at = |share: f64| {
+        let place = share * last as f64;
+        let (below, within) = (place.floor() as usize, place.fract());
+        values[below] + within * (values[last.min(below + 1)] - values[below])
+    };
+    (at(0.25), at(0.75))
+}
+
 fn mean(values: &mut [f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
@@ -228,6 +246,7 @@ pub(super) fn table(rows: &[Row]) -> String {
             (None, _) => "",
             (_, Some(true)) => "met",
             (_, Some(false)) => "MISSED",
+            (_, None) if row.valid > 0 && 2 * row.valid >= row.rounds => "too restless to tell",
             (_, None) => "too few valid rounds",
         };
         let value = row.value.map_or("-".to_owned(), number);
@@ -326,6 +345,17 @@ mod tests {
         assert!(low < mean && mean < high && mean < 1.02, "{low} {mean} {high}");
         assert!(calm_high - calm_low < (high - low) / 10.0);
         assert_eq!((noisy.met, calm.met), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn quartiles_on_both_sides_of_the_target_leave_no_verdict() {
+        let figure = Figure { by: By::Quartiles, ..Figure::new("time", "us", Of::One("with")).at_least(2.0) };
+        let of = |values: [f64; 4]| row(figure.clone(), &values.map(|value| (value, true)), &[]);
+        assert_eq!(of([1.0, 2.5, 2.0, 3.0]).met, None);
+        assert!(table(&[of([1.0, 2.5, 2.0, 3.0])]).contains("too restless"));
+        assert_eq!(of([1.9, 2.5, 2.5, 3.0]).met, Some(true));
+        assert_eq!(of([1.0, 1.5, 1.5, 3.0]).met, Some(false));
+        assert_eq!(quartiles(&mut [4.0, 1.0, 2.0, 3.0]), (1.75, 3.25));
     }
 
     #[test]

@@ -19,6 +19,10 @@ service = { exponential = "10us" }
 utilisation = 0.8
 "#;
 
+/// The references.
+pub const SIMPY: &str = "SimPy";
+pub const BY_HAND: &str = "by hand";
+
 /// The mean service time of it.
 pub const SERVICE_NS: f64 = 10_000.0;
 pub const LOAD: f64 = 0.8;
@@ -38,6 +42,7 @@ const PACKING: Bars = Bars { simpy: 15.0, by_hand: None };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contestant {
+    pub name: &'static str,
     /// Its policies, as a scenario names them.
     pub policies: &'static str,
     pub queues: Queues,
@@ -56,30 +61,37 @@ pub enum Queues {
 }
 
 pub const CONTESTANTS: [Contestant; 12] = [
-    Contestant { policies: "poll", queues: Queues::Shared, bars: IDLE },
-    Contestant { policies: "shallow", queues: Queues::Shared, bars: IDLE },
-    Contestant { policies: "deep", queues: Queues::Shared, bars: IDLE },
-    Contestant { policies: "menu", queues: Queues::Shared, bars: IDLE },
-    Contestant { policies: "teo", queues: Queues::Shared, bars: IDLE },
-    Contestant { policies: "menu-feedback", queues: Queues::Shared, bars: IDLE },
-    Contestant { policies: "teo-feedback", queues: Queues::Shared, bars: IDLE },
-    // Who knows the future must know which core a request will go to.
-    Contestant { policies: "clairvoyant", queues: Queues::Random, bars: IDLE },
-    Contestant { policies: "rubik", queues: Queues::Shared, bars: RUBIK },
-    Contestant { policies: "carb", queues: Queues::Shared, bars: PACKING },
-    Contestant { policies: "carb", queues: Queues::Connections, bars: PACKING },
-    Contestant { policies: "peafowl + teo + pegasus", queues: Queues::Connections, bars: PACKING },
+    Contestant { name: "poll", policies: "poll", queues: Queues::Shared, bars: IDLE },
+    Contestant { name: "shallow", policies: "shallow", queues: Queues::Shared, bars: IDLE },
+    Contestant { name: "deep", policies: "deep", queues: Queues::Shared, bars: IDLE },
+    Contestant { name: "menu", policies: "menu", queues: Queues::Shared, bars: IDLE },
+    Contestant { name: "teo", policies: "teo", queues: Queues::Shared, bars: IDLE },
+    Contestant { name: "menu-feedback", policies: "menu-feedback", queues: Queues::Shared, bars: IDLE },
+    Contestant { name: "teo-feedback", policies: "teo-feedback", queues: Queues::Shared, bars: IDLE },
+    // One that knows the future must know which core a request will go to.
+    Contestant {
+        name: "clairvoyant, random queues",
+        policies: "clairvoyant",
+        queues: Queues::Random,
+        bars: IDLE,
+    },
+    Contestant { name: "rubik", policies: "rubik", queues: Queues::Shared, bars: RUBIK },
+    Contestant { name: "carb", policies: "carb", queues: Queues::Shared, bars: PACKING },
+    Contestant {
+        name: "carb, 512 connections",
+        policies: "carb",
+        queues: Queues::Connections,
+        bars: PACKING,
+    },
+    Contestant {
+        name: "peafowl + teo + pegasus, 512 connections",
+        policies: "peafowl + teo + pegasus",
+        queues: Queues::Connections,
+        bars: PACKING,
+    },
 ];
 
 impl Contestant {
-    pub fn name(&self) -> String {
-        match self.queues {
-            Queues::Shared => self.policies.to_owned(),
-            Queues::Random => format!("{}, random queues", self.policies),
-            Queues::Connections => format!("{}, 512 connections", self.policies),
-        }
-    }
-
     /// Its scenario for so many requests.
     pub fn document(&self, requests: u64) -> Result<Document> {
         let document = Document::parse("bench.toml".as_ref(), SCENARIO, &Estimates::default())?;
@@ -138,7 +150,7 @@ mod tests {
             {
                 let (setup, jobs) = document.setup(contestant.policies, 1).unwrap();
                 let ended = sim::Engine::new(setup, jobs).run();
-                assert_eq!(ended.metrics().left(), 1000, "{}", contestant.name());
+                assert_eq!(ended.metrics().left(), 1000, "{}", contestant.name);
             }
         }
     }

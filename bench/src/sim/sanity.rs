@@ -6,18 +6,16 @@
 //! over some seeds has to be within four of its own standard errors of that.
 
 use super::by_hand;
-use super::contestants::{CONTESTANTS, LOAD, SERVICE_NS, platform};
+use super::contestants::{BY_HAND, CONTESTANTS, LOAD, SERVICE_NS, SIMPY, platform};
 use super::simpy::SimPy;
-use super::verdict::{BY_HAND, SIMPY};
 use anyhow::Result;
 use machine::Duration;
-use serde::Serialize;
 use sim::Engine;
 use sim::exact::ResponseTime;
 use sim::statistics::{Quantile, Quantity};
 use std::fmt;
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Check {
     pub who: String,
     pub figure: &'static str,
@@ -88,7 +86,7 @@ pub fn check(simpy: Option<&SimPy>, requests: u64) -> Result<Vec<Check>> {
             Ok(at(Quantity::Mean).zip(at(Quantity::Quantile(Quantile::P99))))
         };
         let found = (1..=SEEDS).map(run).collect::<Result<Vec<_>>>()?;
-        both(&mut checks, &contestant.name(), exact, &found.into_iter().flatten().collect::<Vec<_>>());
+        both(&mut checks, contestant.name, exact, &found.into_iter().flatten().collect::<Vec<_>>());
     }
     Ok(checks)
 }
