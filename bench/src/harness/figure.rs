@@ -210,12 +210,12 @@ fn mean(values: &mut [f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-pub fn geometric_mean(values: &mut [f64]) -> f64 {
+fn geometric_mean(values: &mut [f64]) -> f64 {
     (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
 }
 
 /// The ends of the 95 % interval of a statistic, by drawing as many of the values anew.
-pub fn bootstrap(values: &[f64], statistic: fn(&mut [f64]) -> f64) -> (f64, f64) {
+fn bootstrap(values: &[f64], statistic: fn(&mut [f64]) -> f64) -> (f64, f64) {
     const DRAWS: usize = 10_000;
     // A fixed seed: the same values always give the same interval.
     let mut stream = workload::Random::new(1, 0);

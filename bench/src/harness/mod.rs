@@ -227,7 +227,7 @@ fn order(random: &mut Random, count: usize) -> Vec<usize> {
 }
 
 /// `out`, or a folder of today and this machine.
-pub fn folder(out: Option<&Path>, started: &str, machine: &Machine) -> PathBuf {
+fn folder(out: Option<&Path>, started: &str, machine: &Machine) -> PathBuf {
     out.map_or_else(
         || {
             let model = machine.cpu_model.as_deref().unwrap_or("unknown");
