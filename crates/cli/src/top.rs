@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use store::status::Status;
 
-/// Watch a running store: who is awake, how near its limit each worker is, and the tail
+/// Watch a running store: its active workers, how near its limit each one is, and the tail
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../help/top.txt"))]
 pub struct Args {
