@@ -225,31 +225,27 @@ fn capped(server: &Server, name: &str, mhz: u64) -> ServiceConfig {
 
 #[test]
 #[ignore = "needs eight CPUs with a clock each: lab/run frequency-policies"]
-fn two_daemons_share_the_clocks_and_the_faster_wins() {
+fn two_services_share_the_clocks_and_the_faster_wins() {
     // Under the first governor a cap is a speed, under the second it is a bound.
     for governor in ["userspace", "performance"] {
         begin(governor);
         let (shop, cache) = (Server::start_in("lab-shop"), Server::start_in("lab-cache"));
-        let first = Other::govern(&capped(&shop, "shop", 1_000));
+        let daemon = Other::govern(&capped(&shop, "shop", 1_000));
         until([10; 8]);
         // Its own CPUs alone: the other four are the first one's to slow.
         let fewer =
             ServiceConfig { cpus: Some("4-7".parse().expect("CPUs")), ..capped(&cache, "cache", 1_700) };
-        let second = Other::govern(&fewer);
+        let lease = daemon.lease(&fewer);
         until([10, 10, 10, 10, 17, 17, 17, 17]);
-        second.kill();
+        drop(lease);
         until([10; 8]);
-        let second = Other::govern(&fewer);
+        let _lease = daemon.lease(&fewer);
         until([10, 10, 10, 10, 17, 17, 17, 17]);
-        // The daemon takes over its own request from before; the dead one's other changes are put
-        // back.
-        first.kill();
-        until([26, 26, 26, 26, 17, 17, 17, 17]);
-        let first = Other::govern(&capped(&shop, "shop", 1_400));
-        until([14, 14, 14, 14, 17, 17, 17, 17]);
-        second.end();
+        // The next daemon puts the dead one's changes back.
+        daemon.kill();
+        let next = Other::govern(&capped(&shop, "shop", 1_400));
         until([14; 8]);
-        first.end();
+        next.end();
         until([26; 8]);
     }
 }

@@ -5,7 +5,9 @@
 //! no client asks it anything, so it is parked on one core; then many ask at once, and it gets all
 //! of them.
 
-use daemon::{Config, Daemon, Event, Options, Policy, ServiceConfig, Status, Target};
+use daemon::{
+    Config, Daemon, Event, Lease, LeaseRequest, Options, Part, Policy, ServiceConfig, Status, Target,
+};
 use linux::EndsWithParent as _;
 use linux::{ConfineActuator, Root, state_counts};
 use machine::{CpuId, Duration};
@@ -135,7 +137,7 @@ const GOVERNS: &str = "ROOST_LAB_GOVERNS";
 fn governs() {
     let Some(text) = std::env::var_os(GOVERNS) else { return };
     let service = toml::from_str(text.to_str().expect("a text")).expect("a service");
-    let folder = std::env::temp_dir().join(format!("govern-{}", std::process::id()));
+    let folder = folder_of(std::process::id());
     fs::create_dir_all(&folder).expect("a folder");
     let daemon = govern_as(service, &folder);
     println!("\ngoverns");
@@ -143,6 +145,11 @@ fn governs() {
     let _ = std::io::stdin().read_line(&mut String::new());
     println!("{}", daemon.end().join("\n"));
     let _ = fs::remove_dir_all(&folder);
+}
+
+/// Of the daemon in this process.
+fn folder_of(process: u32) -> PathBuf {
+    std::env::temp_dir().join(format!("govern-{process}"))
 }
 
 /// A daemon in a process of its own.
@@ -161,6 +168,13 @@ impl Other {
         assert!(lines.any(|line| line.expect("a line") == "governs"), "it does not govern");
         std::thread::spawn(move || lines.for_each(drop));
         Self(child)
+    }
+
+    /// It governs this service, too, until the lease is dropped.
+    pub fn lease(&self, service: &ServiceConfig) -> Lease {
+        let request = LeaseRequest::connect(&folder_of(self.0.id()).join("govern.sock")).expect("it listens");
+        let part = Part { services: vec![service.clone()], ..Part::default() };
+        request.take(&part).expect("it answers").expect("it takes hold")
     }
 
     /// Ends it as an operator would.
@@ -264,7 +278,7 @@ fn usage(cpu: u16) -> Vec<u64> {
 #[test]
 #[ignore = "needs eight CPUs with idle states and cgroups of version 2: lab/run govern"]
 fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
-    let folder = std::env::temp_dir().join(format!("govern-{}", std::process::id()));
+    let folder = folder_of(std::process::id());
     fs::create_dir_all(&folder).expect("a folder");
     let server = Server::start();
     let before = server.state();

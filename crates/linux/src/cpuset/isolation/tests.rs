@@ -174,7 +174,8 @@ fn a_real_card_gives_packets_to_queues_of_the_cpus() {
     drop(around);
 
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["surroundings::tests::a_real_card_is_held", "--exact", "--ignored", "--nocapture"])
+        .arg(module_path!().split_once("::").unwrap().1.to_owned() + "::a_real_card_is_held")
+        .args(["--exact", "--ignored", "--nocapture"])
         .env(HOLDS, "1")
         .stdout(Stdio::piped())
         .spawn()
