@@ -51,6 +51,9 @@ fn until_queues(wanted: &str) {
     panic!("the mask reads {} and not {wanted}", queues());
 }
 
+/// The `/run/roost` of such a test, one at a time.
+const APART_PLACE: &str = "/run/roost-apart";
+
 /// Runs a test once more in a process that sees a `/run/roost` of its own, and is true there: what
 /// other tests claim at the same time must not count. The kernel's files are still shared by all, so
 /// no other test writes them meanwhile.
@@ -60,16 +63,19 @@ pub fn is_apart(test: &str) -> bool {
         return true;
     }
     let _alone = IdleLimits::alone();
-    fs::create_dir_all("/run/roost").expect("a folder for the mount");
-    let own = "mount -t tmpfs -o mode=711 roost /run/roost && exec \"$0\" \"$@\"";
+    for folder in ["/run/roost", APART_PLACE] {
+        fs::create_dir_all(folder).expect("a folder for the mount");
+    }
+    // A test that was killed has left its journals there: its changes go back first.
+    let own = "mount --bind \"$0\" /run/roost && \"$1\" restore && shift && exec \"$@\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", own]).arg(std::env::current_exe().expect("this program"));
+    command.args(["--mount", "sh", "-c", own, APART_PLACE, ROOST]);
+    command.arg(std::env::current_exe().expect("this program"));
     command.args([test, "--exact", "--nocapture"]).env(APART, "1");
-    // What is killed with this test has no journal left in a folder that went with it: it must put
-    // back by itself.
     let output = command.ends_with_parent().output().expect("unshare runs");
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}{}", said(&output.stdout), said(&output.stderr));
+    fs::remove_dir_all(APART_PLACE).expect("its folder goes");
     print!("{}", said(&output.stdout));
     false
 }
