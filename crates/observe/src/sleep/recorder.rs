@@ -97,7 +97,7 @@ impl Recorder {
             }
             (State::Unknown, _) if !backwards => followed.end = End::Told,
             _ => {
-                self.lost += 1;
+                self.lost = self.lost.saturating_add(1);
                 followed.end = End::Told;
             }
         }
@@ -105,7 +105,7 @@ impl Recorder {
             _ if backwards => State::Unknown,
             Some(state) if state < Self::STATES_MAX => State::Idle { state, since: now },
             Some(_) => {
-                self.lost += 1;
+                self.lost = self.lost.saturating_add(1);
                 State::Unknown
             }
             None => State::Active { since: now },
@@ -128,7 +128,7 @@ impl Recorder {
     /// `events` of `cpu` are missing here, or of all CPUs: the state of the period in progress is
     /// unknown from now on.
     pub fn lose(&mut self, events: u64, cpu: Option<CpuId>) {
-        self.lost += events;
+        self.lost = self.lost.saturating_add(events);
         for (&which, followed) in &mut self.cpus {
             if cpu.is_none_or(|cpu| cpu == which) {
                 followed.now = State::Unknown;
@@ -219,6 +219,14 @@ mod tests {
         assert_eq!(pattern.lost, 7);
         assert!(pattern.cpus[0].idle.is_empty());
         assert_eq!(pattern.cpus[1].idle[1].count(), 1);
+    }
+
+    #[test]
+    fn a_recording_that_says_absurdly_many_events_were_lost_is_read() {
+        let mut recorder = Recorder::default();
+        recorder.lose(u64::MAX, None);
+        recorder.lose(u64::MAX, Some(CpuId(1)));
+        assert_eq!(pattern(&recorder).lost, u64::MAX);
     }
 
     #[test]
