@@ -58,7 +58,9 @@ pub use meter::Residency;
 pub(crate) use metrics::histogram;
 pub use metrics::{Coarse, IdleLengths, Metrics, Sample, SleepCounts};
 pub use running::End;
-pub use setup::{Closed, Device, Dispatch, Nic, Noise, NoiseOn, Pick, Setup, Target, Wait};
+pub use setup::{
+    Closed, Depth, Device, Dispatch, Measured, Nic, Noise, NoiseOn, Pause, Phases, Pick, Setup, Target, Wait,
+};
 
 use crate::fleet::Leaf;
 use ahead::Ahead;
@@ -127,7 +129,7 @@ enum Later {
     Device {
         request: u32,
     },
-    /// A client of a closed loop sends its next request.
+    /// A client of a closed loop sends its next request, or a connection has room for one.
     Client {
         client: u32,
     },
@@ -176,6 +178,9 @@ pub struct Engine {
     next_at: u64,
     /// Number of requests taken from the load.
     fetched: u64,
+    clients: clients::Clients,
+    /// The end of the load: no request is sent after it.
+    stop_at: u64,
     ahead: Ahead,
     chance: Random,
     turn: usize,

@@ -8,7 +8,7 @@
 use super::event_queue::NEVER;
 use super::metrics::histogram;
 use super::task::Task;
-use super::{Engine, Later, Setup};
+use super::{Closed, Engine, Later, Setup};
 use hdrhistogram::Histogram;
 use machine::{
     Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,
@@ -87,6 +87,7 @@ impl Placement {
             learned.observe(limit, true, &params);
             learned
         });
+        let connections = setup.closed.as_ref().map_or(jobs.connections(), Closed::connections);
         let desk = |id| Desk {
             policy: Worker::new(params, id, learned),
             // Two digits do for a percentile that is compared with a goal.
@@ -96,7 +97,7 @@ impl Placement {
         Some(Self {
             active_idle: ActiveIdle::new(Mode::Halt, &places, shallowest),
             workers: places.iter().map(|&(id, _)| desk(id)).collect(),
-            serves: vec![None; jobs.connections() as usize],
+            serves: vec![None; connections as usize],
             waiting: Vec::new(),
             moves: 0,
             sent_home: 0,

@@ -17,19 +17,30 @@ impl Engine {
         } else {
             self.next_at = NEVER;
         }
-        self.enter(task);
+        if self.setup.depth.is_some() { self.offer(task) } else { self.enter(task) }
     }
 
     /// A request enters the system now.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, task: Task) {
+        self.count_in();
+        self.let_in(task);
+    }
+
+    #[inline(always)]
+    pub(super) fn count_in(&mut self) {
+        self.metrics.enter(self.now);
+        if !self.adapts {
+            let in_system = self.metrics.in_system() + self.clients.unsent();
+            self.metrics.responses.observe(in_system);
+        }
+    }
+
+    /// A request that counts already goes its way.
     // These three are a request's way in: as one function they do not hand it through memory from
     // one to the next.
     #[inline(always)]
-    pub(super) fn enter(&mut self, mut task: Task) {
-        self.metrics.enter(self.now);
-        if !self.adapts {
-            let in_system = self.metrics.in_system();
-            self.metrics.responses.observe(in_system);
-        }
+    pub(super) fn let_in(&mut self, mut task: Task) {
         if self.setup.dispatch != Dispatch::Shared {
             task.core = self.choose_core(&task) as u16;
         }
@@ -47,7 +58,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
         if self.fetched >= self.setup.requests {
-            self.backlog = self.metrics.in_system();
+            self.backlog = self.metrics.in_system() + self.clients.unsent();
             self.next_at = NEVER;
             return;
         }
@@ -59,7 +70,7 @@ impl Engine {
                 self.next_at = self.next.arrived_ns;
             }
             None => {
-                self.backlog = self.metrics.in_system();
+                self.backlog = self.metrics.in_system() + self.clients.unsent();
                 self.next_at = NEVER;
             }
         }
@@ -327,8 +338,12 @@ impl Engine {
         if self.staging.is_some() {
             self.staged_served(task.arrived_ns);
         }
-        if self.setup.closed.is_some() {
-            self.think(task.connection);
+        if let Some(closed) = &self.setup.closed {
+            let client = closed.client_of(task.connection);
+            self.think(client);
+        }
+        if self.setup.depth.is_some() {
+            self.free(task.connection);
         }
         if let Some(leaf) = &self.leaf {
             leaf.answered(task.ticket, response + self.outside_ns);

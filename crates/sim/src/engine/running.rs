@@ -9,8 +9,8 @@ use super::idle_sets::IdleSets;
 use super::metrics::{Metrics, Sample};
 use super::task::Task;
 use super::{
-    Core, Doing, Engine, Later, Setup, core_policy, dvfs, idle, placement, pre_wake, quiescing, staging,
-    wake_delay,
+    Core, Doing, Engine, Later, Setup, clients, core_policy, dvfs, idle, placement, pre_wake, quiescing,
+    staging, wake_delay,
 };
 use crate::fleet::Leaf;
 use crate::statistics::Collector;
@@ -58,7 +58,7 @@ impl Engine {
         let placement = placement::Placement::new(&setup, &jobs).map(Box::new);
         let core_policy = core_policy::CoreControl::new(&setup);
         let staging = staging::Stage::new(&setup).map(Box::new);
-        let is_served_outside = setup.nic.is_some() || setup.closed.is_some();
+        let is_served_outside = setup.nic.is_some() || setup.closed.is_some() || setup.depth.is_some();
         let is_decided_by = core_policy.watches() || placement.is_some() || staging.is_some();
         Self {
             now: 0,
@@ -72,6 +72,8 @@ impl Engine {
             next: Task::default(),
             next_at: NEVER,
             fetched: 0,
+            clients: clients::Clients::new(&setup, &jobs),
+            stop_at: setup.length.map_or(NEVER, |length| length.as_nanos()),
             ahead: Ahead::new(knows_future, setup.workers),
             chance: Random::new(setup.seed, ENGINE_STREAM),
             turn: 0,
@@ -155,13 +157,11 @@ impl Engine {
         self.begin_placing();
         self.begin_counting();
         self.begin_clocking();
-        if let Some(clients) = self.setup.closed.as_ref().map(|closed| closed.clients) {
-            (0..clients).for_each(|client| self.think(client));
-        }
+        self.begin_clients();
     }
 
     fn go_on(&mut self) -> End {
-        let stop_at = self.setup.length.map_or(NEVER, |length| length.as_nanos());
+        let stop_at = self.stop_at;
         let mut look_at = LOOK_EVERY;
         loop {
             let (core_at, core) = self.events.next_core();
@@ -193,7 +193,7 @@ impl Engine {
             } else if self.next_at <= rare_at {
                 if self.next_at > stop_at {
                     // The requests that are here are served; no others come.
-                    self.backlog = self.metrics.in_system();
+                    self.backlog = self.metrics.in_system() + self.clients.unsent();
                     self.next_at = NEVER;
                     self.fetched = self.setup.requests;
                     if self.metrics.in_system() == 0 {
@@ -204,16 +204,17 @@ impl Engine {
                 }
                 self.now = self.next_at;
                 self.arrive();
-                if self.metrics.in_system() > FLOOD {
+                if self.metrics.in_system() + self.clients.unsent() > FLOOD {
                     return End::Unstable;
                 }
             } else {
+                if rare_at > stop_at && self.metrics.in_system() == 0 {
+                    self.now = self.now.max(stop_at);
+                    return End::Complete;
+                }
                 self.now = rare_at;
                 if let Some(what) = self.events.pop_rare() {
                     self.seldom(what);
-                }
-                if rare_at > stop_at && self.metrics.in_system() == 0 {
-                    return End::Complete;
                 }
             }
         }
@@ -233,7 +234,9 @@ impl Engine {
     fn is_over(&self) -> bool {
         let is_last =
             self.fetched >= self.setup.requests || (self.setup.closed.is_none() && self.next_at == NEVER);
-        is_last && self.leaf.as_ref().is_none_or(|leaf| self.now >= leaf.until_ns())
+        is_last
+            && self.clients.unsent() == 0
+            && self.leaf.as_ref().is_none_or(|leaf| self.now >= leaf.until_ns())
     }
 
     fn seldom(&mut self, what: Later) {

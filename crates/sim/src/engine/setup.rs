@@ -112,12 +112,52 @@ pub struct Device {
 /// Clients that wait for a reply before they send again.
 #[derive(Clone, Debug)]
 pub struct Closed {
+    /// Number of requests that they have outstanding at most, one each.
     pub clients: u32,
-    /// How long each waits between reply and next request.
-    pub think: Sampler,
+    /// So many of them share a connection.
+    pub depth: u32,
+    pub pause: Pause,
     /// They live on this machine: the pause is a timer of their CPU, and a request counts from when
     /// that is up.
     pub timer: bool,
+}
+
+/// When a client of a closed loop sends again.
+#[derive(Clone, Debug)]
+pub enum Pause {
+    /// So long after the reply.
+    Think(Sampler),
+    /// So long after it sent last; at once if the reply took longer.
+    Cycle { length: Sampler, phases: Phases },
+}
+
+/// Where in the first cycle each client begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phases {
+    /// All at its beginning.
+    InStep,
+    /// Spread evenly.
+    Even,
+    /// Each at a time of its own.
+    Random,
+}
+
+/// The bound on requests outstanding on one connection of a load that has a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Depth {
+    pub requests: u32,
+    pub measured: Measured,
+}
+
+/// The time that a response time counts from, where a request may wait at its client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measured {
+    /// When it is sent, as load generators measure that wait for room.
+    #[default]
+    Sent,
+    /// When the load has it due: the wait at the client is part of it.
+    Due,
 }
 
 #[derive(Clone, Debug)]
@@ -146,6 +186,8 @@ pub struct Setup {
     pub shard: Option<Sampler>,
     /// A closed loop instead of the load's arrivals.
     pub closed: Option<Closed>,
+    /// At most so many requests outstanding on a connection.
+    pub depth: Option<Depth>,
     /// Added to every response time: the time outside this machine.
     pub outside: Duration,
     pub policies: Policies,

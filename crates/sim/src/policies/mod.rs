@@ -274,13 +274,14 @@ impl Policies {
         let own_queues =
             matches!(setup.dispatch, Dispatch::Random | Dispatch::RoundRobin | Dispatch::Connections);
         if self.clairvoyance().is_some() {
-            let foreseeable = own_queues && setup.closed.is_none() && setup.workers == setup.platform.cpus();
+            let waits_for_replies = setup.closed.is_some() || setup.depth.is_some();
+            let foreseeable = own_queues && !waits_for_replies && setup.workers == setup.platform.cpus();
             let problem = "must know which core each request will go to";
             if !own_queues {
                 return needs("server.dispatch", problem, OWN_QUEUES);
             }
             if !foreseeable {
-                let (key, fix) = if setup.closed.is_some() {
+                let (key, fix) = if waits_for_replies {
                     (
                         "server.clients",
                         "leave the table [server.clients] out: replies decide when its requests come",

@@ -7,6 +7,7 @@
 //! keys are refused. A [`Setup`](crate::Setup) is the setup of one contestant's run, checked: a
 //! platform that cannot be, a policy that is not known, a load of nothing do not get there.
 
+mod clients;
 mod document;
 mod error;
 mod resolve;
@@ -16,7 +17,7 @@ pub use error::ScenarioError;
 pub use resolve::Contestant;
 
 use crate::Goal;
-use crate::engine::{Dispatch, NoiseOn, Pick, Target, Wait};
+use crate::engine::{Dispatch, Measured, NoiseOn, Pick, Target, Wait};
 use crate::statistics::{Horizon, Precision};
 use machine::{Cstate, Duration, FrequencyTable, Rate};
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -171,7 +172,7 @@ pub struct Server {
     pub nic: Option<NicTable>,
     /// A device that every request calls.
     pub device: Option<DeviceTable>,
-    /// A closed loop instead of the load's arrivals.
+    /// Clients that wait for replies before they send again.
     pub clients: Option<Clients>,
 }
 
@@ -223,17 +224,35 @@ fn half() -> f64 {
     0.5
 }
 
-/// A closed loop.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+/// Clients that wait for replies: a closed loop if there is a `count` of them, else the load's own
+/// with a bound on what each connection has outstanding.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Clients {
-    pub count: u32,
+    pub count: Option<u32>,
     /// How long each waits between reply and next request.
-    pub think: Distribution,
+    pub think: Option<Distribution>,
+    /// How long after it sent last each sends again, or at once if the reply took longer.
+    pub cycle: Option<Distribution>,
+    /// All begin their first cycle at once.
+    pub in_step: bool,
+    /// Where else in the first cycle they begin.
+    pub phases: Option<Spread>,
+    /// Requests outstanding on a connection at most.
+    pub depth: Option<u32>,
+    /// The time that response times count from.
+    pub measured: Measured,
     /// They live on the serving CPUs: the pause is a timer there, and a request counts from when
     /// the CPU is up for it.
-    #[serde(default)]
     pub timer: bool,
+}
+
+/// How clients out of step are spread over a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spread {
+    Even,
+    Random,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

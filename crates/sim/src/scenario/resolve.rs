@@ -2,7 +2,7 @@
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
-use crate::engine::{Closed, Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
+use crate::engine::{Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
 use crate::policies::{Policies, REGISTRIES, takes_parameters, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
@@ -55,7 +55,7 @@ impl Document {
         Ok(contestants)
     }
 
-    fn wrong(&self, key: &str, problem: impl Into<String>, fix: &str) -> ScenarioError {
+    pub(super) fn wrong(&self, key: &str, problem: impl Into<String>, fix: &str) -> ScenarioError {
         let (problem, fix) = (problem.into(), fix.to_owned());
         ScenarioError::Wrong { path: self.path().to_owned(), key: key.to_owned(), problem, fix }
     }
@@ -65,7 +65,7 @@ impl Document {
         self.wrong("workload", error.to_string(), "see docs/scenarios.md for what a workload can be")
     }
 
-    fn sampler(&self, key: &str, distribution: &Distribution) -> Result<Sampler, ScenarioError> {
+    pub(super) fn sampler(&self, key: &str, distribution: &Distribution) -> Result<Sampler, ScenarioError> {
         distribution.sampler().map_err(|error| {
             self.wrong(key, error.to_string(), "see docs/scenarios.md for the distributions")
         })
@@ -265,16 +265,9 @@ impl Document {
             transmit: table.transmit.0,
             on: table.on.clone(),
         });
-        let closed = match &server.clients {
-            None => None,
-            Some(clients) if clients.count == 0 => {
-                return Err(self.wrong("server.clients.count", "0", "at least one client"));
-            }
-            Some(clients) => Some(Closed {
-                clients: clients.count,
-                think: self.sampler("server.clients.think", &clients.think)?,
-                timer: clients.timer,
-            }),
+        let (closed, depth) = match &server.clients {
+            None => (None, None),
+            Some(clients) => self.clients(clients)?,
         };
         if !(server.shard_cv >= 0.0 && server.shard_cv.is_finite()) {
             return Err(self.wrong("server.shard_cv", server.shard_cv.to_string(), "zero or more"));
@@ -324,6 +317,7 @@ impl Document {
             learned_limit: server.learned_limit,
             shard,
             closed,
+            depth,
             policies,
             goal: scenario.goal,
             requests: run.requests,
@@ -363,7 +357,8 @@ impl Document {
             let servers = if scenario.server.dispatch == Dispatch::ForkJoin { 1.0 } else { workers as f64 };
             demand.rate = Some(machine::Rate::per_second(utilisation * servers / mean));
         }
-        if scenario.server.clients.is_some() && demand.rate.is_none() {
+        let is_closed = scenario.server.clients.as_ref().is_some_and(|clients| clients.count.is_some());
+        if is_closed && demand.rate.is_none() {
             // A closed loop has no rate of its own; its jobs' times are not looked at.
             demand.rate = Some(machine::Rate::per_second(1.0));
         }

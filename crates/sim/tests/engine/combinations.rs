@@ -59,12 +59,12 @@ fn any_document() -> impl Strategy<Value = Document> {
         one_of(&["shallowest", "lowest", "random"]),
         0i64..3,
         (0u8..3, 0u8..4, 0u8..4),
-        any::<bool>(),
+        0u8..5,
     );
     let load = (0.02..0.6f64, one_of(&["poisson", "h2:2", "uniform"]), 1i64..200, 0.0..0.5f64);
     (machine, service, load).prop_map(|(machine, service, load)| {
         let (preset, (sockets, cores, threads), (package, turbo), tick) = machine;
-        let (dispatch, pick, parked, (noise, nic, device), closed) = service;
+        let (dispatch, pick, parked, (noise, nic, device), clients) = service;
         let (utilisation, arrivals, connections, memory) = load;
         let text = |text: &str| Value::String(text.to_owned());
         let table = |text: &str| Value::Table(text.parse().expect("a table"));
@@ -101,8 +101,15 @@ fn any_document() -> impl Strategy<Value = Document> {
                 format!("latency = {{ exponential = \"60us\" }}\ninterrupt = \"1us\"\nwait = \"{wait}\"");
             set.push(("server.device", table(&device)));
         }
-        if closed && dispatch != "connections" {
-            set.push(("server.clients", table("count = 5\nthink = { exponential = \"80us\" }")));
+        let clients = [
+            "",
+            "count = 5\nthink = { exponential = \"80us\" }",
+            "count = 5\ncycle = { exponential = \"80us\" }\nin_step = true",
+            "depth = 1",
+            "depth = 2\nmeasured = \"due\"",
+        ][usize::from(clients)];
+        if !clients.is_empty() {
+            set.push(("server.clients", table(clients)));
         }
         document(&set)
     })

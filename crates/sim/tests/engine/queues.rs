@@ -5,12 +5,12 @@ use sim::exact::{ResponseTime, erlang_c, pollaczek_khinchine, set_up_delay};
 use sim::outcome::Verdict;
 use toml::Value;
 
-fn table(text: &str) -> Value {
+pub(crate) fn table(text: &str) -> Value {
     Value::Table(text.parse().expect("a table"))
 }
 
 /// The means over twelve seeds of mean and p99, in services of 10 us, with their standard errors.
-fn found(set: &[(&str, Value)], policies: &str) -> [(f64, f64); 2] {
+pub(crate) fn found(set: &[(&str, Value)], policies: &str) -> [(f64, f64); 2] {
     let tasks: Vec<_> = (1..=12).map(|seed| task(document(set), policies, seed)).collect();
     let outcomes = run_many(&tasks, 2);
     let over_seeds = |figure: &dyn Fn(&sim::Outcome) -> f64| {
@@ -25,7 +25,7 @@ fn found(set: &[(&str, Value)], policies: &str) -> [(f64, f64); 2] {
     ]
 }
 
-fn near((found, error): (f64, f64), exact: f64, what: &str) {
+pub(crate) fn near((found, error): (f64, f64), exact: f64, what: &str) {
     // Four standard errors; a test that errs less than this proves nothing, so the error is bounded
     // too.
     assert!(error < 0.04 * exact, "{what}: {found} +-{error} says nothing of {exact}");
