@@ -4,7 +4,7 @@
 //! inverse integral, so every kind of arrivals follows every load shape exactly in the mean.
 
 use crate::distribution::stretch;
-use crate::{Profile, Random, SpecError, two_branches};
+use crate::{Batch, Profile, Random, SpecError, two_branches};
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -133,6 +133,25 @@ pub struct Arrivals {
     next_index: u64,
     events: f64,
     piece: usize,
+    /// The mean size of a batch: by so much the clock of events goes on.
+    step: f64,
+    batches: Option<Batches>,
+}
+
+/// The batch that arrives now.
+#[derive(Clone, Debug)]
+struct Batches {
+    kind: Batch,
+    random: Random,
+    at: Duration,
+    /// Requests of it that are still to be drawn.
+    left: u64,
+}
+
+impl Batches {
+    fn new(kind: Batch, seed: u64) -> Self {
+        Self { kind, random: Random::new(seed ^ BATCH_SALT, 0), at: Duration::ZERO, left: 0 }
+    }
 }
 
 impl Arrivals {
@@ -141,22 +160,45 @@ impl Arrivals {
         Self::start(Gap::new(kind), profile, seed)
     }
 
+    /// The same rate of arrivals, so many at a time.
+    pub fn in_batches(self, kind: Batch, seed: u64) -> Self {
+        if kind == Batch::default() {
+            return self;
+        }
+        Self { step: kind.mean(), batches: Some(Batches::new(kind, seed)), ..self }
+    }
+
     fn start(gap: Gap, profile: Profile, seed: u64) -> Self {
         let random = Random::new(seed ^ GAP_SALT, 0);
-        Self { gap, profile, random, next_index: 0, events: 0.0, piece: 0 }
+        Self { gap, profile, random, next_index: 0, events: 0.0, piece: 0, step: 1.0, batches: None }
     }
 
     /// The same from the beginning with another seed.
     pub fn with_seed(&self, seed: u64) -> Self {
-        Self::start(self.gap, self.profile.clone(), seed)
+        let same = Self::start(self.gap, self.profile.clone(), seed);
+        match &self.batches {
+            None => same,
+            Some(batches) => same.in_batches(batches.kind, seed),
+        }
     }
 
     #[inline(always)]
     pub fn draw(&mut self) -> Arrival {
-        self.events += self.gap.draw(&mut self.random, || self.profile.hour_of_piece(self.piece));
         let index = self.next_index;
         self.next_index += 1;
-        Arrival { index, at: self.profile.time_of_near(self.events, &mut self.piece) }
+        if let Some(batches) = &mut self.batches
+            && batches.left > 0
+        {
+            batches.left -= 1;
+            return Arrival { index, at: batches.at };
+        }
+        self.events += self.step * self.gap.draw(&mut self.random, || self.profile.hour_of_piece(self.piece));
+        let at = self.profile.time_of_near(self.events, &mut self.piece);
+        if let Some(batches) = &mut self.batches {
+            batches.left = batches.kind.draw(&mut batches.random) - 1;
+            batches.at = at;
+        }
+        Arrival { index, at }
     }
 
     pub fn profile(&self) -> &Profile {
@@ -207,6 +249,7 @@ pub(crate) const ETC_HOURS: [(f64, f64); 24] = [
 /// Beyond this the longest gaps of a run alone make its rate.
 const CV_MAX: f64 = 100.0;
 const GAP_SALT: u64 = 0xa6d3_79c1_4e08_bf25;
+const BATCH_SALT: u64 = 0x3c8e_51f7_92d0_6ab9;
 
 #[cfg(test)]
 mod tests {
@@ -260,6 +303,22 @@ mod tests {
             for (count, expected) in counts.iter().zip([15_000.0, 35_000.0, 10_000.0, 10_000.0]) {
                 assert!((f64::from(*count) / expected - 1.0).abs() < 0.06, "{kind}: {counts:?}");
             }
+        }
+    }
+
+    #[test]
+    fn batches_keep_the_rate_and_come_together() {
+        let profile = Profile::constant(Rate::per_second(1000.0)).unwrap();
+        for batch in [Batch::Fixed(5), Batch::Geometric(5.0)] {
+            let arrivals = Arrivals::new(ArrivalKind::Poisson, profile.clone(), 3).in_batches(batch, 3);
+            let times: Vec<u64> = arrivals.clone().take(200_000).map(|next| next.at.as_nanos()).collect();
+            let rate = 200_000.0 / (*times.last().unwrap() as f64 * 1e-9);
+            assert!((rate / 1000.0 - 1.0).abs() < 0.02, "{batch:?}: {rate} requests/s");
+            let moments = 1 + times.windows(2).filter(|pair| pair[0] < pair[1]).count();
+            let size = 200_000.0 / moments as f64;
+            assert!((size / 5.0 - 1.0).abs() < 0.02, "{batch:?}: {size} at a time");
+            let again: Vec<u64> = arrivals.with_seed(3).take(1000).map(|next| next.at.as_nanos()).collect();
+            assert_eq!(again, times[..1000]);
         }
     }
 

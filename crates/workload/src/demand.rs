@@ -8,7 +8,9 @@
 //! the key and the fix.
 
 use crate::job_trace::{CLASSES_MAX, JobTrace};
-use crate::{ArrivalKind, Arrivals, Autoregressive, Connections, Distribution, Jobs, Shape, SpecError};
+use crate::{
+    ArrivalKind, Arrivals, Autoregressive, Batch, Connections, Distribution, Jobs, Shape, SpecError,
+};
 use machine::{Duration, Rate, Ratio};
 use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -31,6 +33,8 @@ pub struct Demand {
     pub compression: f64,
     /// How arrivals are spread around the rate.
     pub arrivals: ArrivalKind,
+    /// How many arrive at a time.
+    pub batch: Batch,
     /// The service time at the nominal clock, if all requests are of one class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<Distribution>,
@@ -137,6 +141,7 @@ impl Default for Demand {
             shape: Load::Shape(Shape::constant()),
             compression: 1.0,
             arrivals: ArrivalKind::Poisson,
+            batch: Batch::default(),
             service: None,
             memory: Ratio::ZERO,
             deadline: None,
@@ -154,6 +159,7 @@ impl Demand {
         if !(self.compression.is_finite() && self.compression > 0.0) {
             return Err(wrong("compression", "is out of range", "write a factor above zero, such as 60"));
         }
+        self.batch.check()?;
         let classes = self.classes()?;
         match &self.trace {
             Some(path) => {
@@ -170,7 +176,8 @@ impl Demand {
                         }
                         other => other,
                     })?;
-                Jobs::drawn(Arrivals::new(self.arrivals, profile, self.seed), &classes, self)
+                let arrivals = Arrivals::new(self.arrivals, profile, self.seed);
+                Jobs::drawn(arrivals.in_batches(self.batch, self.seed), &classes, self)
             }
         }
     }
@@ -188,6 +195,10 @@ impl Demand {
                 "stands beside a trace",
                 "leave rate and shape out: a trace has its own",
             ));
+        }
+        if self.trace.is_some() && self.batch != Batch::default() {
+            let fix = "leave batch out: a trace says when each request comes";
+            return Err(wrong("batch", "stands beside a trace", fix));
         }
         let alone = Class {
             name: "all".into(),
@@ -256,7 +267,7 @@ mod tests {
         for text in [
             "rate = \"80k\"\nservice = { exponential = \"10us\" }",
             "rate = 5\nservice = \"memcached\"\nmemory = 0.3\ndeadline = \"300us\"\nconnections = 512\n\
-             arrivals = \"h2:1.5\"",
+             arrivals = \"h2:1.5\"\nbatch = { geometric = 3.0 }",
             "shape = \"carb-fast\"\nservice = \"carb\"",
             "service = \"carb\"\nshape = { autoregressive = { mean = \"20k\", weights = [0.9], step = \
              \"10s\", bursts = [{ at = 3, length = 1, height = 0.5 }] } }",
@@ -302,6 +313,8 @@ mod tests {
                 format!("trace = \"x.csv\"\n{service}"),
                 ["`service` stands beside a trace", "leave service out"],
             ),
+            ("trace = \"x.csv\"\nbatch = 4".to_owned(), ["`batch` stands beside a trace", "leave batch"]),
+            (format!("rate = 5\nbatch = 0\n{service}"), ["`batch` is out of range", "geometric"]),
             ("trace = \"x.csv\"\nrate = 5".to_owned(), ["`rate` stands beside a trace", "leave rate"]),
             ("trace = \"/nonexistent/x.csv\"".to_owned(), ["/nonexistent/x.csv", "time,class,service"]),
             (

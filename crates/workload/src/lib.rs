@@ -29,6 +29,7 @@
 mod alias;
 mod arrivals;
 mod autoregressive;
+mod batches;
 mod connections;
 mod demand;
 mod distribution;
@@ -50,6 +51,7 @@ mod ziggurat;
 
 pub use arrivals::{Arrival, ArrivalKind, Arrivals};
 pub use autoregressive::{Autoregressive, Burst};
+pub use batches::Batch;
 pub use connections::Connections;
 pub use demand::{Class, Demand, Load};
 pub use distribution::{Distribution, Sampler, ServicePreset, TimeUnit, two_branches};

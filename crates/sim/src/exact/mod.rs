@@ -154,6 +154,14 @@ pub fn set_up_delay(lambda: f64, set_up: f64, set_up_squared: f64) -> f64 {
     (2.0 * set_up + lambda * set_up_squared) / (2.0 * (1.0 + lambda * set_up))
 }
 
+/// The mean response time where requests of an exponential service with mean `service` come in
+/// batches to one server at load `load`; `size` and `size_squared` are the first two moments of a
+/// batch's size (M^X/M/1: Gross and Harris, *Fundamentals of Queueing Theory*, section 3.1).
+pub fn batch_arrivals(load: f64, service: f64, size: f64, size_squared: f64) -> f64 {
+    assert!(load > 0.0 && load < 1.0, "the queue is not stable: load {load}");
+    service * (1.0 + size_squared / size) / (2.0 * (1.0 - load))
+}
+
 /// The mean response time of a closed loop: one server of exponential services with this mean, and so
 /// many clients that each pause for an exponential time of mean `think` between a reply and the next
 /// request (the machine repair model, M/M/1//N). By mean value analysis, exact for it (Reiser and

@@ -85,6 +85,7 @@ fn any_document() -> impl Strategy<Value = Document> {
             ("workload.arrivals", text(arrivals)),
             ("workload.connections", Value::Integer(connections)),
             ("workload.memory", Value::Float(memory)),
+            ("workload.batch", Value::Integer(connections % 3 + 1)),
         ];
         if let Some(on) = [None, Some("each"), Some("any")][usize::from(noise)] {
             let noise = format!(

@@ -1,7 +1,7 @@
 //! One server with other services than exponential ones, and figures that are no response times.
 
 use super::{document, run_many, task};
-use sim::exact::{ResponseTime, erlang_c, pollaczek_khinchine, set_up_delay};
+use sim::exact::{ResponseTime, batch_arrivals, erlang_c, pollaczek_khinchine, set_up_delay};
 use sim::outcome::Verdict;
 use toml::Value;
 
@@ -74,6 +74,17 @@ fn the_mean_needs_two_moments_of_the_service_and_no_more() {
     let lognormal = "distribution = \"lognormal\"\nmean = \"10us\"\ncv = 1.5";
     let [mean, _] = found(&one_server(lognormal), "poll");
     near(mean, pollaczek_khinchine(0.7, 1.0, 3.25), "mean");
+}
+
+#[test]
+fn requests_of_a_batch_wait_for_each_other() {
+    for (batch, squared) in [(Value::Integer(4), 16.0), (table("geometric = 4.0"), 28.0)] {
+        let mut set = one_server("exponential = \"10us\"");
+        set.push(("run.requests", Value::Integer(400_000)));
+        set.push(("workload.batch", batch));
+        let [mean, _] = found(&set, "poll");
+        near(mean, batch_arrivals(0.7, 1.0, 4.0, squared), "mean");
+    }
 }
 
 #[test]
