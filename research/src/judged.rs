@@ -11,6 +11,10 @@ pub enum Verdict {
     /// Within the bar.
     Met,
     Missed,
+    /// The authors' own raw numbers contradict the paper: neither met nor missed.
+    Refuted,
+    /// A part of it is missing here: counts as missed.
+    NotReproducible,
     /// The result is the input: shows that the scenario is set up as meant, and nothing else.
     Check,
 }
@@ -30,9 +34,17 @@ impl<'a> Judged<'a> {
         Self { claim, counts, found: claim.evaluate(board, outcomes) }
     }
 
+    /// A claim whose figure no scenario draws.
+    pub fn untried(claim: &'a Claim) -> Self {
+        let problem = claim.missing.clone().unwrap_or_else(|| "its figure is not simulated".to_owned());
+        Self { claim, counts: true, found: Err(problem) }
+    }
+
     pub fn verdict(&self) -> Verdict {
         match &self.found {
             _ if self.claim.check.is_some() => Verdict::Check,
+            _ if self.claim.refuted.is_some() => Verdict::Refuted,
+            _ if self.claim.missing.is_some() => Verdict::NotReproducible,
             Ok(found) if found.is_met => Verdict::Met,
             _ => Verdict::Missed,
         }
@@ -42,6 +54,8 @@ impl<'a> Judged<'a> {
         match (self.verdict(), &self.found) {
             (Verdict::Met, _) => "met",
             (Verdict::Missed, _) => "MISSED",
+            (Verdict::Refuted, _) => "refuted by data",
+            (Verdict::NotReproducible, _) => "NOT REPRODUCIBLE",
             (Verdict::Check, Ok(found)) if found.is_met => "set-up check",
             (Verdict::Check, _) => "set-up check FAILS",
         }
@@ -68,10 +82,23 @@ impl<'a> Judged<'a> {
         deviation.map_or_else(|| "-".to_owned(), |share| format!("{:+.0} %", share * 100.0))
     }
 
+    /// From where to where, as a reader compares it with the paper's number.
+    pub fn interval(&self) -> String {
+        match &self.found {
+            Ok(Found { value, half_width: Some(half), .. }) if self.claim.form != Form::Argmin => {
+                format!("{} to {}", self.claim.text(value - half), self.claim.text(value + half))
+            }
+            _ => "-".to_owned(),
+        }
+    }
+
     /// Why it is missed or no result, how its number was made where that is not plain; sentences.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         match &self.found {
+            Err(problem) if self.verdict() == Verdict::NotReproducible => {
+                remarks.push(format!("missing here: {problem}"));
+            }
             Err(problem) => remarks.push(format!("no figure: {problem}")),
             Ok(found) => {
                 remarks.extend(found.remark.clone());
@@ -81,16 +108,56 @@ impl<'a> Judged<'a> {
                         remarks.push("the interval reaches across the bar".to_owned());
                     }
                 }
+                remarks.extend(self.claim.saving_text(found.value));
             }
         }
         remarks.extend(self.claim.check.iter().map(|why| format!("set-up check: {why}")));
-        let is_missed = self.found.as_ref().map_or(true, |found| !found.is_met);
-        match &self.claim.why_not {
-            Some(why) if is_missed => remarks.push(why.clone()),
-            None if is_missed && self.counts => remarks.push("not explained yet".to_owned()),
-            _ => {}
+        remarks.extend(self.claim.refuted.iter().map(|raw| format!("the authors' data: {raw}")));
+        if self.verdict() == Verdict::Missed {
+            remarks.extend(self.cause());
         }
         remarks
+    }
+
+    /// The cause of a miss: tested, with the command that shows it, or supposed.
+    pub fn cause(&self) -> Option<String> {
+        match (&self.claim.why_not, &self.claim.tested) {
+            (Some(why), Some(command)) => Some(format!("cause: {why}; tested by: {command}")),
+            (Some(why), None) => Some(format!("not yet tested; supposed: {why}")),
+            (None, _) => self.counts.then(|| "cause not yet tested".to_owned()),
+        }
+    }
+}
+
+/// How many claims came out how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    pub met: usize,
+    /// Those that are not reproducible among them.
+    pub missed: usize,
+    pub refuted: usize,
+    pub checks: usize,
+}
+
+impl Tally {
+    /// Over some claims.
+    pub fn of<'a>(judged: impl Iterator<Item = &'a Judged<'a>>) -> Self {
+        let mut tally = Self::default();
+        for judged in judged {
+            let count = match judged.verdict() {
+                Verdict::Met => &mut tally.met,
+                Verdict::Missed | Verdict::NotReproducible => &mut tally.missed,
+                Verdict::Refuted => &mut tally.refuted,
+                Verdict::Check => &mut tally.checks,
+            };
+            *count += 1;
+        }
+        tally
+    }
+
+    /// Those that can be met or missed.
+    pub fn counted(self) -> usize {
+        self.met + self.missed
     }
 }
 
@@ -106,6 +173,13 @@ impl Claim {
         }
     }
 
+    /// Of a paper that divides the larger by the smaller: the same as a saving, ours and theirs.
+    fn saving_text(&self, ours: f64) -> Option<String> {
+        let saving = |excess: f64| format!("{:.1} %", excess / (1.0 + excess) * 100.0);
+        let theirs = self.value.filter(|_| self.form == Form::Excess)?;
+        Some(format!("as a saving: {}, the paper's {}", saving(ours), saving(theirs)))
+    }
+
     /// From here on, an upper end means "or more".
     fn beyond(&self) -> f64 {
         if self.form == Form::Value { 1e9 } else { 10.0 }
@@ -113,7 +187,7 @@ impl Claim {
 
     pub fn text(&self, value: f64) -> String {
         match self.form {
-            Form::Change => format!("{:+.1} %", value * 100.0),
+            Form::Change | Form::Excess => format!("{:+.1} %", value * 100.0),
             Form::Points => format!("{:+.1} points", value * 100.0),
             Form::Ratio => format!("{value:.2}x"),
             Form::Argmin => format!("{value}"),
@@ -123,7 +197,7 @@ impl Claim {
 
     fn spread_text(&self, half_width: f64) -> String {
         match self.form {
-            Form::Change | Form::Points => format!("±{:.1}", half_width * 100.0),
+            Form::Change | Form::Excess | Form::Points => format!("±{:.1}", half_width * 100.0),
             Form::Ratio => format!("±{half_width:.2}"),
             Form::Argmin => "-".to_owned(),
             Form::Value => format!("±{}", self.in_unit(half_width)),

@@ -13,6 +13,7 @@
 //!   metrics.rs      the compared quantities
 //!   claim.rs        the claims of a paper, and our values
 //!   judged.rs       the same in words
+//!   corrections.rs  corrections of the scenarios, the effect of each alone
 //!   contest.rs      Roost's own policy against each paper's
 //!   vary.rs         an ESTIMATE 30 % more or less
 //!   sensitivity.rs  which of them moves a claim most
@@ -27,6 +28,7 @@ pub mod authors;
 mod board;
 mod claim;
 mod contest;
+pub mod corrections;
 mod drawings;
 mod judged;
 pub mod library;
@@ -42,6 +44,7 @@ mod vary;
 use anyhow::Result;
 use board::Board;
 use contest::{Bout, Contest, Round};
+use corrections::Effect;
 use judged::Judged;
 use library::{Library, Study};
 use report::exit::usage;
@@ -61,6 +64,10 @@ pub struct Request {
     pub names: Vec<String>,
     /// Few requests: nothing that could be trusted.
     pub is_quick: bool,
+    /// A tenth of the requests and a third of the repetitions: wider intervals.
+    pub is_short: bool,
+    /// Show the effect of each correction alone.
+    pub corrections: bool,
     /// Vary each ESTIMATE that a claim rests on.
     pub sensitivity: bool,
     /// Vary only in these.
@@ -95,36 +102,69 @@ pub struct Reproduction<'a> {
     /// The requested part of the papers.
     pub library: &'a Library,
     pub figures: Vec<Figured<'a>>,
+    /// Claims of the papers in question whose figure nothing simulates.
+    pub untried: Vec<Judged<'a>>,
+    /// Corrections and their effects; empty if that was not asked for.
+    pub effects: Vec<Effect<'a>>,
     pub runs: &'a Runs,
     /// Too few requests to be trusted.
     pub is_quick: bool,
+    /// Wider intervals than a whole run's.
+    pub is_short: bool,
+}
+
+impl<'a> Reproduction<'a> {
+    /// Every claim of these papers, in their order: those of the first list, or those added to it.
+    pub fn claims(&self, added: bool) -> Vec<&Judged<'a>> {
+        let judged = || self.figures.iter().flat_map(|figured| &figured.headlines).chain(&self.untried);
+        let of_paper = |paper: &'static str| judged().filter(move |judged| judged.claim.paper == paper);
+        let papers = library::PAPERS.iter().flat_map(|paper| of_paper(paper.name));
+        papers.filter(|judged| judged.claim.added == added).collect()
+    }
 }
 
 /// The figures that were named, with their runs.
 fn plan(library: &Library, request: &Request) -> Result<Vec<(Study, Board)>> {
     let plan = |(paper, name): (library::Paper, String)| {
         let mut study = library.study(paper, &name, &library.estimates)?;
-        if request.is_quick {
-            study.document = quick(&study.document)?;
-        }
+        study.document = request.length(&study.document)?;
         let board = Board::new(&study.document)?;
         Ok((study, board))
     };
     library.select(&request.names)?.into_iter().map(plan).collect()
 }
 
-/// Few requests, and stories told once and not to their end.
-fn quick(document: &Document) -> Result<Document> {
-    let requests = document.scenario().map_err(usage)?.run.requests.min(QUICK_REQUESTS);
-    let document = document.with("run.requests", &Value::Integer(requests.cast_signed())).map_err(usage)?;
-    document.with("run.replications", &Value::Integer(1)).map_err(usage)
+impl Request {
+    /// A scenario with the length that was asked for.
+    pub fn length(&self, document: &Document) -> Result<Document> {
+        let run = document.scenario().map_err(usage)?.run;
+        let (requests, replications) = match () {
+            // Stories told once and not to their end.
+            () if self.is_quick => (run.requests.min(QUICK_REQUESTS), 1),
+            // A story cannot be told in part: its ends would be others. So it is told less often.
+            () if self.is_short && run.length.is_some() => {
+                (run.requests, run.replications.min(SHORT_REPLICATIONS))
+            }
+            () if self.is_short => {
+                ((run.requests / SHORT_PART).max(run.requests.min(SHORT_LEAST)), run.replications)
+            }
+            () => return Ok(document.clone()),
+        };
+        let document =
+            document.with("run.requests", &Value::Integer(requests.cast_signed())).map_err(usage)?;
+        document.with("run.replications", &Value::Integer(i64::from(replications))).map_err(usage)
+    }
 }
 
 /// Enough for every estimate to exist.
 const QUICK_REQUESTS: u64 = 12_000;
 
-/// Requests of a steady run that measures the effect of an ESTIMATE.
-const REQUESTS_FOR_SENSITIVITY: u64 = 20_000;
+/// A short run has one in so many of a whole one's requests, and at least so many.
+const SHORT_PART: u64 = 10;
+const SHORT_LEAST: u64 = 20_000;
+
+/// The fewest repetitions that give an interval which is of use.
+const SHORT_REPLICATIONS: u32 = 3;
 
 /// Makes all open runs and judges them.
 pub fn reproduce<'a>(
@@ -157,20 +197,34 @@ pub fn reproduce<'a>(
     runs.make(&missing, threads, request.is_silent)?;
     let mut plans: Vec<Option<Plan<'_>>> = Vec::new();
     if request.sensitivity || !request.vary.is_empty() {
-        let most = if request.is_quick { QUICK_REQUESTS } else { REQUESTS_FOR_SENSITIVITY };
         let only = if request.vary.is_empty() { None } else { Some(library.select(&request.vary)?) };
         for (study, _) in &planned {
             let is_varied = only.as_ref().is_none_or(|only| {
                 let (paper, figure) = (study.paper.name, &study.figure.name);
                 only.iter().any(|(other, name)| other.name == paper && name == figure)
             });
-            let plan = is_varied.then(|| Plan::new(library, study, claims(&library.headlines, study), most));
+            let plan = is_varied.then(|| {
+                Plan::new(library, study, claims(&library.headlines, study), |document| {
+                    request.length(document)
+                })
+            });
             plans.push(plan.transpose()?);
         }
         let missing = runs.missing(plans.iter().flatten().flat_map(Plan::runs));
         runs.make(&missing, threads, request.is_silent)?;
     }
+    let mut undone: Vec<corrections::Plan<'_>> = Vec::new();
+    if request.corrections {
+        for correction in &library.corrections {
+            undone.push(corrections::Plan::new(library, correction, &planned, |document| {
+                request.length(document)
+            })?);
+        }
+        let missing = runs.missing(undone.iter().flat_map(corrections::Plan::runs));
+        runs.make(&missing, threads, request.is_silent)?;
+    }
     let runs: &Runs = runs;
+    let effects = undone.iter().map(|plan| plan.effect(runs)).collect();
     let mut tables: Vec<Vec<Sensitivity>> =
         plans.iter().map(|plan| plan.as_ref().map_or_else(Vec::new, |plan| plan.tables(runs))).collect();
     tables.resize_with(planned.len(), Vec::new);
@@ -190,7 +244,28 @@ pub fn reproduce<'a>(
         };
         figures.push(Figured { study, board, headlines, printed, contest, sensitivities });
     }
-    Ok(Reproduction { library, figures, runs, is_quick: request.is_quick })
+    let untried = untried(library, &figures)?;
+    let (is_quick, is_short) = (request.is_quick, request.is_short);
+    Ok(Reproduction { library, figures, untried, effects, runs, is_quick, is_short })
+}
+
+/// Claims without a scenario, of those papers of which all figures were asked for.
+fn untried<'a>(library: &'a Library, figures: &[Figured<'_>]) -> Result<Vec<Judged<'a>>> {
+    let names = library.names()?;
+    let is_whole = |wanted: &str| {
+        let of_paper = names.iter().filter(|(paper, _)| paper.name == wanted);
+        of_paper.clone().count() > 0
+            && of_paper.clone().all(|(paper, name)| {
+                figures.iter().any(|figured| {
+                    figured.study.paper.name == paper.name && figured.study.figure.name == *name
+                })
+            })
+    };
+    let has_figure = |claim: &claim::Claim| {
+        names.iter().any(|(paper, name)| paper.name == claim.paper && *name == claim.figure)
+    };
+    let without = library.headlines.iter().filter(|claim| !has_figure(claim) && is_whole(&claim.paper));
+    Ok(without.map(Judged::untried).collect())
 }
 
 fn claims<'a>(all: &'a [claim::Claim], study: &Study) -> Vec<&'a claim::Claim> {
@@ -233,6 +308,7 @@ mod tests {
                 assert!(fights, "{}: no run has {}", study.name(), contest.own);
             }
         }
+        left.retain(|claim| claim.missing.is_none());
         assert!(left.is_empty(), "of figures that there are not: {left:?}");
     }
 
@@ -253,6 +329,29 @@ mod tests {
         assert!(selected("sleeps").unwrap().len() > 4);
         for word in ["sleepsbursts", "sleeps-", "up/table1", "cpu-", ""] {
             assert!(selected(word).is_err(), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_renamed_preset_keeps_its_estimates() {
+        let library = library();
+        for (figure, key) in [("peafowl/9", "preset.peafowl.c6"), ("tradeoffs/10", "preset.tradeoffs.gears")]
+        {
+            let (paper, name) = library.select(&[figure.to_owned()]).unwrap().remove(0);
+            let study = library.study(paper, &name, &library.estimates).unwrap();
+            let used = vary::used(&library, &study).unwrap();
+            assert!(used.iter().any(|estimate| estimate.key == key), "{figure}: {used:?}");
+        }
+    }
+
+    #[test]
+    fn no_figure_uses_an_estimate_that_was_replaced() {
+        let library = library();
+        for (paper, name) in library.names().unwrap() {
+            let study = library.study(paper, &name, &library.estimates).unwrap();
+            let stale: Vec<String> =
+                study.estimates().into_iter().filter(|key| library.is_replaced(key)).collect();
+            assert!(stale.is_empty(), "{}: {stale:?}", study.name());
         }
     }
 

@@ -5,11 +5,13 @@
 //!   papers/estimates.toml       unpublished quantities, one table for all figures
 //!   papers/headlines.toml       the papers' claims, in figures; where Roost's own policy is tried
 //!   papers/printed.toml         other numbers that they print
+//!   papers/corrections.toml     corrections of the scenarios, each with its source
 //!   papers/PAPER/FIGURE.toml    a figure's scenario
 //! ```
 
 use super::claim::Claim;
 use super::contest::Contest;
+use super::corrections::Correction;
 use anyhow::Result;
 use report::exit::usage;
 use serde::Deserialize;
@@ -72,6 +74,14 @@ pub struct Library {
     pub printed: Vec<Claim>,
     /// Where Roost's own policy is tried.
     pub contests: Vec<Contest>,
+    /// Corrections of the scenarios; none if the folder has no such file.
+    pub corrections: Vec<Correction>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Corrections {
+    correction: Vec<Correction>,
 }
 
 #[derive(Deserialize)]
@@ -135,7 +145,13 @@ impl Library {
                 return Err(wrong("there are two of this id"));
             }
         }
-        Ok(Self { root, estimates, table, headlines, printed, contests })
+        let path = root.join("corrections.toml");
+        let corrections = if path.is_file() { read::<Corrections>(&path)?.correction } else { Vec::new() };
+        for correction in &corrections {
+            let wrong = |problem| usage(format!("{}: {}: {problem}", path.display(), correction.id));
+            correction.check().map_err(wrong)?;
+        }
+        Ok(Self { root, estimates, table, headlines, printed, contests, corrections })
     }
 
     /// The ESTIMATEs whose values live in presets: key, preset, and where in it.
@@ -146,6 +162,22 @@ impl Library {
             found.extend(
                 text("preset").zip(text("place")).map(|(preset, place)| (key.to_owned(), preset, place)),
             );
+        });
+        found
+    }
+
+    /// A source outside Roost has taken an ESTIMATE's place: no figure uses it any more.
+    pub fn is_replaced(&self, wanted: &str) -> bool {
+        self.replaced().iter().any(|(key, _)| key == wanted)
+    }
+
+    /// The ESTIMATEs that have been replaced, and the source of each.
+    pub fn replaced(&self) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        collect(&self.table, "", &mut |key, entry| {
+            if let Some(source) = entry.get("replaced_by").and_then(Value::as_str) {
+                found.push((key.to_owned(), source.to_owned()));
+            }
         });
         found
     }
@@ -215,6 +247,12 @@ impl Library {
             }
         }
         Ok(all.into_iter().filter(|name| wanted.iter().any(|word| means(word, name))).collect())
+    }
+
+    /// A figure's file as it stands.
+    pub fn text(&self, study: &Study) -> Result<String> {
+        let path = self.root.join(study.paper.name).join(format!("{}.toml", study.figure.name));
+        std::fs::read_to_string(&path).map_err(|cause| usage(format!("{}: {cause}", path.display())))
     }
 
     /// A figure with the ESTIMATEs of `estimates`, which are the library's own or a variation of

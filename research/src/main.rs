@@ -27,6 +27,8 @@ Examples:
   roost-papers carb hurry-up/table1    a paper, and a table of another
   roost-papers all --out runs/papers   all of them; the same command again goes on after a kill
   roost-papers all --sensitivity       and which ESTIMATE moves each claim most
+  roost-papers all --short             the same pages in ten minutes, with wider intervals
+  roost-papers all --corrections       and the effect of each correction alone
   roost-papers all --vary tradeoffs,carb/1    the same for these alone
   roost-papers authors DIR             real runs of a paper's authors: power, tail, those left out")]
 #[command(args_conflicts_with_subcommands = true)]
@@ -42,6 +44,12 @@ struct Args {
     /// Few requests: shows that everything works, and no figure that could be trusted
     #[arg(long)]
     quick: bool,
+    /// A tenth of the requests, three repetitions of a story: the same pages with wider intervals
+    #[arg(long, conflicts_with = "quick")]
+    short: bool,
+    /// Show each correction's effect alone: all of them but this one, against all
+    #[arg(long)]
+    corrections: bool,
     /// Vary each ESTIMATE that a claim rests on by 30 % to either side
     #[arg(long)]
     sensitivity: bool,
@@ -87,6 +95,8 @@ impl Args {
         Request {
             names: self.names.clone(),
             is_quick: self.quick,
+            is_short: self.short,
+            corrections: self.corrections,
             sensitivity: self.sensitivity,
             vary: self.vary.clone(),
             threads: self.threads,
@@ -111,7 +121,7 @@ fn run(args: &Args) -> Result<ExitCode> {
     }
     let library = Library::open(args.papers.as_deref())?;
     if args.list {
-        print(&terminal::list(&library, &args.names)?)?;
+        print(&terminal::list(&library, &args.request())?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.names.is_empty() {

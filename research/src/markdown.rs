@@ -2,7 +2,8 @@
 //! Generated, never edited.
 
 use super::contest::Bout;
-use super::judged::{Judged, Verdict};
+use super::corrections::Effect;
+use super::judged::{Judged, Tally, Verdict};
 use super::library::PAPERS;
 use super::metrics::Metric;
 use super::sensitivity::{Moved, Sensitivity};
@@ -15,7 +16,16 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
     if reproduction.is_quick {
         text += "\n**Made with `--quick`: far too few requests. Nothing here is a result.**\n";
     }
+    if reproduction.is_short {
+        text += "\n**Made with `--short`: intervals are wider than a whole run's.**\n";
+    }
     text += &summary(reproduction);
+    for (added, heading) in [(false, "\n## All claims\n"), (true, "\n## Claims added later, counted apart\n")]
+    {
+        table(&mut text, heading, reproduction.claims(added).into_iter());
+    }
+    replaced(&mut text, reproduction);
+    corrected(&mut text, reproduction);
     for paper in PAPERS {
         let of_paper = |figured: &&Figured<'_>| figured.study.paper.name == paper.name;
         let figures: Vec<&Figured<'_>> = reproduction.figures.iter().filter(of_paper).collect();
@@ -23,7 +33,6 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
             continue;
         }
         let _ = write!(text, "\n## {}\n{}.\n", paper.short, paper.cited);
-        table(&mut text, "\n### What it claims\n", figures.iter().flat_map(|figured| &figured.headlines));
         table(
             &mut text,
             "\n### Other numbers and directions\n",
@@ -65,35 +74,42 @@ A claim is **met** when its sign is right and its size within 30 % of the paper'
 range that the paper prints. A quantity that is not published is an ESTIMATE: one table,
 [papers/estimates.toml](../papers/estimates.toml), committed before the first run and overridden by
 no figure; see [estimates.md](estimates.md). A **set-up check** gives back what was put in and is
-not counted. \"±\" is half of the 95 % interval. Latencies are a client's where the paper measured at
+not counted. **Refuted by data** means that the authors' own raw numbers contradict the claim: it
+counts neither way. **Not reproducible** means that a part is missing here: it counts as missed. A
+miss names its cause and the command that tests it, or says that the cause is not yet tested. The
+interval is the 95 % interval. Latencies are a client's where the paper measured at
 a client. All power is modelled.
 ";
 
 fn summary(reproduction: &Reproduction<'_>) -> String {
     let mut text = String::from(
-        "\n| paper | claims met | missed | set-up checks | other numbers and directions met | figures that \
-         `joint` wins |\n|---|---|---|---|---|---|\n",
+        "\n| paper | claims met | refuted | added later, met | set-up checks | other numbers and directions \
+         met | figures that `joint` wins |\n|---|---|---|---|---|---|---|\n",
     );
     for paper in PAPERS {
         let figures = || reproduction.figures.iter().filter(|figured| figured.study.paper.name == paper.name);
         if figures().next().is_none() {
             continue;
         }
-        let count = |verdict| {
-            figures().flat_map(|f| &f.headlines).filter(|judged| judged.verdict() == verdict).count()
+        let of = |added| {
+            let claims = reproduction.claims(added);
+            Tally::of(claims.into_iter().filter(|judged| judged.claim.paper == paper.name))
         };
-        let printed = || figures().flat_map(|figured| &figured.printed);
-        let printed_met = printed().filter(|judged| judged.verdict() == Verdict::Met).count();
+        let (first, added) = (of(false), of(true));
+        let printed = Tally::of(figures().flat_map(|figured| &figured.printed));
         let contests = || figures().filter(|figured| figured.contest.is_some());
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} of {} | {} of {} |",
+            "| {} | {} of {} | {} | {} of {} | {} | {} of {} | {} of {} |",
             paper.short,
-            count(Verdict::Met),
-            count(Verdict::Missed),
-            count(Verdict::Check),
-            printed_met,
-            printed().filter(|judged| judged.verdict() != Verdict::Check).count(),
+            first.met,
+            first.counted(),
+            first.refuted,
+            added.met,
+            added.counted(),
+            first.checks + printed.checks,
+            printed.met,
+            printed.counted(),
             contests().filter(|figured| figured.is_won()).count(),
             contests().count(),
         );
@@ -109,21 +125,19 @@ fn table<'a>(text: &mut String, heading: &str, judged: impl Iterator<Item = &'a 
     }
     let _ = write!(
         text,
-        "{heading}| claim | figure | the paper says | paper | ours | ± | deviation | |\n|---|---|---|---|---|---|---|---|\n"
+        "{heading}\n| claim | paper | ours | 95 % interval | verdict |\n|---|---|---|---|---|\n"
     );
     for judged in &judged {
         let claim = judged.claim;
         let _ = writeln!(
             text,
-            "| `{}` | {} | {}; {} | {} | {} | {} | {} | {} |",
+            "| `{}`: {}; {} | {} | {} | {} | {} |",
             claim.id,
-            claim.figure,
             cell(&claim.says),
             cell(&claim.conditions),
             claim.paper_text(),
             judged.ours(),
-            judged.spread().trim_start_matches('±'),
-            judged.deviation(),
+            judged.interval(),
             verdict(judged),
         );
     }
@@ -135,7 +149,64 @@ fn table<'a>(text: &mut String, heading: &str, judged: impl Iterator<Item = &'a 
 
 fn verdict(judged: &Judged<'_>) -> String {
     let word = judged.verdict_text();
-    if judged.verdict() == Verdict::Missed { format!("**{}**", word.to_lowercase()) } else { word.to_owned() }
+    match judged.verdict() {
+        Verdict::Missed | Verdict::NotReproducible => format!("**{}**", word.to_lowercase()),
+        _ => word.to_owned(),
+    }
+}
+
+/// The ESTIMATEs whose place a source outside Roost has taken.
+fn replaced(text: &mut String, reproduction: &Reproduction<'_>) {
+    let replaced = reproduction.library.replaced();
+    if replaced.is_empty() {
+        return;
+    }
+    text.push_str("\n## ESTIMATEs that a source has replaced\n\n| ESTIMATE | replaced by |\n|---|---|\n");
+    for (key, source) in replaced {
+        let _ = writeln!(text, "| `{key}` | {} |", cell(&source));
+    }
+}
+
+/// The effect of each correction alone.
+fn corrected(text: &mut String, reproduction: &Reproduction<'_>) {
+    if reproduction.effects.is_empty() {
+        return;
+    }
+    text.push_str(
+        "\n## Each correction alone\n\nAll corrections but one, against all, from the same seeds.\n",
+    );
+    for Effect { correction, moved } in &reproduction.effects {
+        let _ = writeln!(
+            text,
+            "\n`{}`: {}. Source: {}.",
+            correction.id,
+            cell(&correction.what),
+            cell(&correction.source)
+        );
+        if !correction.has_keys() {
+            let [first, second] = correction.commands();
+            let _ =
+                writeln!(text, "A change of the simulator, so two builds compare: `{first}`, `{second}`.");
+            continue;
+        }
+        text.push_str("\n| claim | all corrected | without it | |\n|---|---|---|---|\n");
+        for moved in moved {
+            let claims = &reproduction.library.headlines;
+            let Some(claim) = claims.iter().find(|claim| claim.id == moved.claim) else { continue };
+            let number = |value: &Result<f64, String>| match value {
+                Ok(value) => claim.text(*value),
+                Err(problem) => cell(problem),
+            };
+            let _ = writeln!(
+                text,
+                "| `{}` | {} | {} | {} |",
+                moved.claim,
+                number(&moved.with),
+                number(&moved.without),
+                moved.word()
+            );
+        }
+    }
 }
 
 fn remark(judged: &Judged<'_>) -> Option<String> {

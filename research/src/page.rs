@@ -1,7 +1,8 @@
 //! The page of the papers' figures.
 
 use super::contest::{Bout, Contest};
-use super::judged::{Judged, Verdict};
+use super::corrections::{Effect, Moved};
+use super::judged::{Judged, Tally};
 use super::library::PAPERS;
 use super::metrics::Metric;
 use super::sensitivity::Sensitivity;
@@ -40,20 +41,29 @@ pub fn page(reproduction: &Reproduction<'_>, started: &str) -> Page {
                 .to_owned(),
         );
     }
-    let judged = || figures.iter().flat_map(|figured| &figured.headlines);
-    let count = |verdict| judged().filter(|judged| judged.verdict() == verdict).count();
-    let (met, missed, checks) = (count(Verdict::Met), count(Verdict::Missed), count(Verdict::Check));
-    let claims = if met + missed == 0 {
+    if reproduction.is_short {
+        page.alarms.push("Made with --short: intervals are wider than a whole run's.".to_owned());
+    }
+    let [first, added] = [false, true].map(|added| reproduction.claims(added));
+    let (tally, tally_added) = (Tally::of(first.iter().copied()), Tally::of(added.iter().copied()));
+    let claims = if tally.counted() == 0 {
         "No claim of these figures can be judged by numbers.".to_owned()
     } else {
-        format!("{met} of {} claims are met: the sign is right and the size within 30 %.", met + missed)
+        format!(
+            "{} of {} claims are met: the sign is right and the size within 30 %.",
+            tally.met,
+            tally.counted()
+        )
     };
     page.summary = format!(
         "{claims} Each figure has the paper's own words; where it prints numbers they are empty marks or \
          stand beside ours. A quantity that is not published is an ESTIMATE from one table that no figure \
          overrides."
     );
-    page.cards = cards(figures, met, missed, checks);
+    page.cards = cards(figures, tally, tally_added);
+    page.sections.extend(all_claims(&first, &added));
+    page.sections.extend(replaced(reproduction));
+    page.sections.extend(corrected(reproduction));
     for paper in PAPERS {
         let of_paper = figures.iter().filter(|figured| figured.study.paper.name == paper.name);
         for (place, figured) in of_paper.enumerate() {
@@ -67,11 +77,11 @@ pub fn page(reproduction: &Reproduction<'_>, started: &str) -> Page {
     page
 }
 
-fn cards(figures: &[Figured<'_>], met: usize, missed: usize, checks: usize) -> Vec<Card> {
+fn cards(figures: &[Figured<'_>], tally: Tally, added: Tally) -> Vec<Card> {
     let contests = figures.iter().filter(|figured| figured.contest.is_some()).count();
     let won = figures.iter().filter(|figured| figured.is_won()).count();
     let printed = || figures.iter().flat_map(|figured| &figured.printed);
-    let printed_met = printed().filter(|judged| judged.verdict() == Verdict::Met).count();
+    let others = Tally::of(printed());
     let card = |what: &str, figure: String, remark: &str| Card {
         what: what.to_owned(),
         figure,
@@ -80,15 +90,23 @@ fn cards(figures: &[Figured<'_>], met: usize, missed: usize, checks: usize) -> V
     };
     let mut cards = Vec::new();
     // Of nothing there is nothing to say.
-    if met + missed > 0 {
-        cards.push(card("claims met", format!("{met} of {}", met + missed), "sign right, size within 30 %"));
+    let share = |tally: Tally| format!("{} of {}", tally.met, tally.counted());
+    if tally.counted() > 0 {
+        cards.push(card("claims met", share(tally), "sign right, size within 30 %"));
     }
-    let of = printed().filter(|judged| judged.verdict() != Verdict::Check).count();
-    if of > 0 {
-        cards.push(card("other numbers and directions met", format!("{printed_met} of {of}"), ""));
+    if added.counted() > 0 {
+        cards.push(card("claims added later, met", share(added), "counted apart"));
     }
-    if checks > 0 {
-        cards.push(card("set-up checks", checks.to_string(), "give back what was put in; not counted"));
+    if tally.refuted > 0 {
+        let remark = "by the authors' own raw numbers; count neither way";
+        cards.push(card("claims refuted", tally.refuted.to_string(), remark));
+    }
+    if others.counted() > 0 {
+        cards.push(card("other numbers and directions met", share(others), ""));
+    }
+    if tally.checks + others.checks > 0 {
+        let checks = (tally.checks + others.checks).to_string();
+        cards.push(card("set-up checks", checks, "give back what was put in; not counted"));
     }
     if contests > 0 {
         cards.push(card(
@@ -100,16 +118,77 @@ fn cards(figures: &[Figured<'_>], met: usize, missed: usize, checks: usize) -> V
     cards
 }
 
+/// Every claim with its verdict, on top of all figures.
+fn all_claims(first: &[&Judged<'_>], added: &[&Judged<'_>]) -> Option<Section> {
+    let tables = [("Claims", first), ("Claims added later, counted apart", added)];
+    let tables = tables.into_iter().filter(|(_, judged)| !judged.is_empty());
+    let parts: Vec<Part> = tables.map(|(title, judged)| Part::Table(claims(title, judged))).collect();
+    let text = "Met: the sign is right and the size within 30 %, or within the printed range. Refuted by \
+                data: the authors' own raw numbers contradict it; it counts neither way. Not reproducible: \
+                a part is missing here; it counts as missed. A miss names its cause and the command that \
+                tests it, or says that the cause is not yet tested.";
+    (!parts.is_empty()).then(|| Section { title: "All claims".to_owned(), text: text.to_owned(), parts })
+}
+
+/// The ESTIMATEs whose place a source outside Roost has taken.
+fn replaced(reproduction: &Reproduction<'_>) -> Option<Section> {
+    let rows: Vec<Row> = (reproduction.library.replaced().into_iter())
+        .map(|(key, source)| Row { name: key, cells: vec![source], ..Row::default() })
+        .collect();
+    let head = ["ESTIMATE", "replaced by"].map(str::to_owned).to_vec();
+    (!rows.is_empty()).then(|| Section {
+        title: "ESTIMATEs that a source has replaced".to_owned(),
+        text: "No figure uses these any more; the source and not a result took their place.".to_owned(),
+        parts: vec![Part::Table(Table { title: String::new(), head, rows })],
+    })
+}
+
+/// The effect of each correction alone.
+fn corrected(reproduction: &Reproduction<'_>) -> Option<Section> {
+    let mut parts = Vec::new();
+    for Effect { correction, moved } in &reproduction.effects {
+        let mut about = format!("{}: {}. Source: {}.", correction.id, correction.what, correction.source);
+        if !correction.has_keys() {
+            let [first, second] = correction.commands();
+            about += &format!(" A change of the simulator, so two builds compare: {first}; {second}.");
+        }
+        parts.push(Part::Text(about));
+        let row = |moved: &Moved| {
+            let claim = reproduction.library.headlines.iter().find(|claim| claim.id == moved.claim)?;
+            let number = |value: &Result<f64, String>| {
+                value.as_ref().map_or_else(Clone::clone, |&value| claim.text(value))
+            };
+            let cells = vec![number(&moved.with), number(&moved.without), moved.word().to_owned()];
+            Some(Row { name: moved.claim.clone(), cells, ..Row::default() })
+        };
+        let rows: Vec<Row> = moved.iter().filter_map(row).collect();
+        if !rows.is_empty() {
+            let head = ["claim", "all corrected", "without this one", ""].map(str::to_owned).to_vec();
+            parts.push(Part::Table(Table { title: String::new(), head, rows }));
+        }
+    }
+    (!parts.is_empty()).then(|| Section {
+        title: "Each correction alone".to_owned(),
+        text: "All corrections but one, against all of them, from the same seeds.".to_owned(),
+        parts,
+    })
+}
+
 fn section(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Section {
     let study = &figured.study;
     let says = study.figure.paper_says.iter().map(|says| format!("\u{201c}{says}\u{201d}"));
     let mut parts: Vec<Part> = drawings::of(figured, reproduction);
-    for (title, judged) in
-        [("What the paper claims", &figured.headlines), ("Other numbers and directions", &figured.printed)]
-    {
-        if !judged.is_empty() {
-            parts.push(Part::Table(claims(title, judged)));
-        }
+    if !figured.headlines.is_empty() {
+        let verdict = |judged: &Judged<'_>| format!("{}: {}", judged.claim.id, judged.verdict_text());
+        let verdicts: Vec<String> = figured.headlines.iter().map(verdict).collect();
+        parts.push(Part::Text(format!(
+            "Claims, with their numbers in the table on top: {}.",
+            verdicts.join("; ")
+        )));
+    }
+    if !figured.printed.is_empty() {
+        let printed: Vec<&Judged<'_>> = figured.printed.iter().collect();
+        parts.push(Part::Table(claims("Other numbers and directions", &printed)));
     }
     if let Some((contest, bouts)) = &figured.contest {
         parts.push(Part::Table(bouts_table(contest, bouts, figured.is_won())));
@@ -129,24 +208,19 @@ fn section(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Section {
     }
 }
 
-fn claims(title: &str, judged: &[Judged<'_>]) -> Table {
-    let row = |judged: &Judged<'_>| {
+fn claims(title: &str, judged: &[&Judged<'_>]) -> Table {
+    let row = |judged: &&Judged<'_>| {
         let claim = judged.claim;
-        let remarks = judged.remarks();
-        let mut remark = format!("{}; {}", claim.says, claim.conditions);
-        if !remarks.is_empty() {
-            remark = format!("{remark}. {}", remarks.join(". "));
-        }
-        let ours = match &judged.spread()[..] {
-            "-" => judged.ours(),
-            spread => format!("{} {spread}", judged.ours()),
-        };
-        let cells = vec![claim.paper_text(), ours, judged.deviation(), judged.verdict_text().to_owned()];
+        let conditions = (!claim.conditions.is_empty()).then(|| claim.conditions.clone());
+        let said = std::iter::once(claim.says.clone()).chain(conditions).collect::<Vec<_>>().join("; ");
+        let remark = std::iter::once(said).chain(judged.remarks()).collect::<Vec<_>>().join(". ");
+        let cells =
+            vec![claim.paper_text(), judged.ours(), judged.interval(), judged.verdict_text().to_owned()];
         Row { name: claim.id.clone(), remark, cells, look: None }
     };
     Table {
         title: title.to_owned(),
-        head: ["", "paper", "ours", "deviation", ""].map(str::to_owned).to_vec(),
+        head: ["claim", "paper", "ours", "95 % interval", "verdict"].map(str::to_owned).to_vec(),
         rows: judged.iter().map(row).collect(),
     }
 }

@@ -2,7 +2,8 @@
 //! sensitivities.
 
 use super::contest::Bout;
-use super::judged::Judged;
+use super::corrections::Effect;
+use super::judged::{Judged, Tally};
 use super::sensitivity::Sensitivity;
 use super::{Figured, Reproduction};
 use serde::Serialize;
@@ -15,7 +16,16 @@ pub struct Results<'a> {
     version: &'static str,
     /// Too few requests to be trusted.
     quick: bool,
+    /// Wider intervals than a whole run's.
+    short: bool,
+    /// The claims of the first list, those added to it, and how each list came out.
+    tally: Tally,
+    tally_added: Tally,
     figures: Vec<FigureResult<'a>>,
+    /// The effect of each correction alone, if that was asked for.
+    corrections: &'a [Effect<'a>],
+    /// Claims whose figure nothing simulates.
+    untried: Vec<ClaimResult<'a>>,
 }
 
 #[derive(Serialize)]
@@ -40,7 +50,8 @@ struct ClaimResult<'a> {
     conditions: &'a str,
     form: super::claim::Form,
     paper: Option<f64>,
-    bar: [f64; 2],
+    bar: Option<[f64; 2]>,
+    added: bool,
     ours: Option<f64>,
     half_width: Option<f64>,
     deviation: Option<f64>,
@@ -64,7 +75,7 @@ struct RunResult<'a> {
     outcome: Option<&'a Outcome>,
 }
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 impl<'a> Results<'a> {
     pub fn new(reproduction: &'a Reproduction<'_>) -> Self {
@@ -72,6 +83,11 @@ impl<'a> Results<'a> {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION"),
             quick: reproduction.is_quick,
+            tally: Tally::of(reproduction.claims(false).into_iter()),
+            tally_added: Tally::of(reproduction.claims(true).into_iter()),
+            corrections: &reproduction.effects,
+            short: reproduction.is_short,
+            untried: reproduction.untried.iter().map(ClaimResult::new).collect(),
             figures: reproduction
                 .figures
                 .iter()
@@ -121,7 +137,8 @@ impl<'a> ClaimResult<'a> {
             conditions: &claim.conditions,
             form: claim.form,
             paper: claim.value,
-            bar: claim.bar(),
+            bar: claim.missing.is_none().then(|| claim.bar()),
+            added: claim.added,
             ours: found.map(|found| found.value),
             half_width: found.and_then(|found| found.half_width),
             deviation: found.and_then(|found| claim.deviation(found.value)),

@@ -7,6 +7,7 @@
 use anyhow::Result;
 use report::exit::usage;
 use sim::Outcome;
+use sim::outcome::Point;
 use sim::runner::{self, Task};
 use sim::scenario::ScenarioError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,9 @@ impl Runs {
         if is_steady(planned) {
             outcome.points.clear();
         }
+        if let Some(length) = planned.run.scenario.run.length {
+            cut(&mut outcome.points, length.0.as_secs_f64());
+        }
         let Key { seed, scenario, .. } = planned.key.clone();
         let contestant = outcome.policies.clone();
         let key = Key { axes: BTreeMap::new(), contestant, seed, scenario };
@@ -81,6 +85,18 @@ impl Runs {
         self.finished.insert(digest, run.outcome);
         Ok(())
     }
+}
+
+/// Takes away samples that begin when the load has ended: they are of the queue that drains.
+fn cut(points: &mut Vec<Point>, length_s: f64) {
+    let mut begins = 0.0;
+    let under_load = points.iter().take_while(|point| {
+        let is_under_load = begins < length_s * (1.0 - 1e-9);
+        begins = point.until_s;
+        is_under_load
+    });
+    let kept = under_load.count();
+    points.truncate(kept);
 }
 
 /// The load is the same all the time.
@@ -99,4 +115,38 @@ pub fn requests(planned: &Planned) -> f64 {
         .and_then(|(setup, jobs)| Some(jobs.mean_rate().as_per_second() * setup.length?.as_secs_f64()));
     let replications = if is_steady(planned) { 1.0 } else { f64::from(scenario.run.replications) };
     by_length.map_or(most, |by_length| by_length.min(most)) * replications
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(until_s: f64) -> Point {
+        Point {
+            until_s,
+            rate: 1.0,
+            mean_ns: None,
+            p95_ns: None,
+            p99_ns: None,
+            cpu_watts: 1.0,
+            core_watts: 1.0,
+            active: 1.0,
+            awake: 1.0,
+            mhz: None,
+            asleep: Vec::new(),
+            spread: None,
+        }
+    }
+
+    #[test]
+    fn a_sample_of_the_drained_queue_enters_no_figure() {
+        let cut = |ends: &[f64]| {
+            let mut points: Vec<Point> = ends.iter().map(|&end| point(end)).collect();
+            super::cut(&mut points, 30.0);
+            points.len()
+        };
+        assert_eq!(cut(&[10.0, 20.0, 30.0, 30.002]), 3, "the last begins as the load ends");
+        assert_eq!(cut(&[10.0, 20.0, 30.002]), 3, "the last began under load");
+        assert_eq!(cut(&[10.0, 20.0]), 2);
+    }
 }

@@ -8,10 +8,8 @@ use super::library::{Library, Study};
 use super::runs::Runs;
 use super::vary::{self, Estimate};
 use anyhow::Result;
-use report::exit::usage;
 use serde::Serialize;
 use sim::Document;
-use toml::Value;
 
 pub const FACTORS: [f64; 2] = [0.7, 1.3];
 
@@ -31,7 +29,7 @@ pub struct Moved {
 #[derive(Clone, Debug, Serialize)]
 pub struct Sensitivity {
     pub claim: String,
-    /// Its number without a variation, from runs of the same length.
+    /// Its number without a variation: the headline's own, from the same runs.
     pub base: Result<f64, String>,
     /// The effect of each ESTIMATE on it.
     pub moved: Vec<Moved>,
@@ -45,14 +43,19 @@ pub struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Of a figure and the claims that are computed from it.
-    pub fn new(library: &Library, study: &Study, claims: Vec<&'a Claim>, most: u64) -> Result<Self> {
-        let shorten = |document: &Document| shortened(document, most);
-        let base = Board::new(&shorten(&study.document)?)?;
+    /// Of a figure and the claims that are computed from it. `length` gives a document the length
+    /// of the figure's own runs.
+    pub fn new(
+        library: &Library,
+        study: &Study,
+        claims: Vec<&'a Claim>,
+        length: impl Fn(&Document) -> Result<Document>,
+    ) -> Result<Self> {
+        let base = Board::new(&study.document)?;
         let board = |estimate: &Estimate, factor| {
             // A value that the machine cannot have (a sleep that takes more than work) is told and
             // not run.
-            estimate.vary(library, study, factor, shorten).map_err(|error| reason(&error))
+            estimate.vary(library, study, factor, &length).map_err(|error| reason(&error))
         };
         let varied = vary::used(library, study)?.into_iter().map(|estimate| {
             let boards = FACTORS.map(|factor| board(&estimate, factor));
@@ -112,13 +115,4 @@ fn reason(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     let line = text.lines().next().unwrap_or_default();
     line.split_once(".toml: ").map_or(line, |(_, rest)| rest).to_owned()
-}
-
-/// Differences between runs of the same requests are known better than each run's figures: fewer
-/// requests do, and a story is told once.
-fn shortened(document: &Document, most: u64) -> Result<Document> {
-    let run = document.scenario().map_err(usage)?.run;
-    let requests = if run.length.is_some() { run.requests } else { run.requests.min(most) };
-    let document = document.with("run.requests", &Value::Integer(requests.cast_signed())).map_err(usage)?;
-    document.with("run.replications", &Value::Integer(1)).map_err(usage)
 }

@@ -1,19 +1,21 @@
 //! Text for the terminal: all figures; the runs of a figure; the verdicts on the claims.
 
-use super::judged::{Judged, Verdict};
+use super::corrections::Effect;
+use super::judged::{Judged, Tally, Verdict};
 use super::library::Library;
 use super::metrics::Metric;
-use super::{Board, Figured, Reproduction, runs};
-use anyhow::Result;
+use super::{Board, Figured, Reproduction, Request, runs};
 use report::table::Table;
 use std::fmt::Write as _;
 
 /// Every figure, or those of some papers.
-pub fn list(library: &Library, names: &[String]) -> Result<String> {
+pub fn list(library: &Library, request: &Request) -> anyhow::Result<String> {
+    let names = &request.names;
     let names = if names.is_empty() { library.names()? } else { library.select(names)? };
     let mut table = Table::new(1, ["", "runs", "requests", "minutes", "  title"].map(str::to_owned).to_vec());
     for (paper, name) in names {
-        let study = library.study(paper, &name, &library.estimates)?;
+        let mut study = library.study(paper, &name, &library.estimates)?;
+        study.document = request.length(&study.document)?;
         let board = Board::new(&study.document)?;
         let requests: f64 = board.places.iter().map(|place| runs::requests(&place.planned)).sum();
         table.row(vec![
@@ -65,26 +67,72 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
             );
         }
     }
-    let headlines: Vec<&Judged<'_>> =
-        reproduction.figures.iter().flat_map(|figured| &figured.headlines).collect();
     let printed: Vec<&Judged<'_>> =
         reproduction.figures.iter().flat_map(|figured| &figured.printed).collect();
-    for (heading, judged) in [("what the papers claim", headlines), ("other numbers and directions", printed)]
-    {
+    let [first, added] = [false, true].map(|added| reproduction.claims(added));
+    for (heading, judged) in [
+        ("what the papers claim", &first),
+        ("claims added later", &added),
+        ("other numbers and directions", &printed),
+    ] {
         if !judged.is_empty() {
-            let _ = write!(text, "\n{heading}\n{}", claims(&judged));
+            let _ = write!(text, "\n{heading}\n{}", claims(judged));
         }
     }
-    let judged = || reproduction.figures.iter().flat_map(|figured| &figured.headlines);
-    let count = |verdict| judged().filter(|judged| judged.verdict() == verdict).count();
-    let (met, missed) = (count(Verdict::Met), count(Verdict::Missed));
-    if met + missed > 0 {
-        let _ = writeln!(text, "\n{met} of {} claims met", met + missed);
+    let causes: Vec<String> = (first.iter().chain(&added))
+        .filter(|judged| matches!(judged.verdict(), Verdict::Missed | Verdict::NotReproducible))
+        .filter_map(|judged| Some(format!("{}: {}\n", judged.claim.id, judged.remarks().pop()?)))
+        .collect();
+    if !causes.is_empty() {
+        let _ = write!(text, "\nmisses\n{}", causes.concat());
+    }
+    let (tally, apart) = (Tally::of(first.into_iter()), Tally::of(added.into_iter()));
+    if tally.counted() > 0 {
+        let _ = writeln!(text, "\n{} of {} claims met", tally.met, tally.counted());
+    }
+    if tally.refuted > 0 {
+        let _ = writeln!(text, "{} refuted by the authors' data: count neither way", tally.refuted);
+    }
+    if apart.counted() > 0 {
+        let _ = writeln!(text, "{} of {} claims added later met", apart.met, apart.counted());
+    }
+    for effect in &reproduction.effects {
+        text += &corrected(effect, reproduction);
+    }
+    if reproduction.is_short {
+        text += "\nshort: wider intervals than a whole run's\n";
     }
     if reproduction.is_quick {
         text += "\nquick: far too few requests; nothing here is a result\n";
     }
     text
+}
+
+/// The effect of one correction alone, or how to compare builds.
+fn corrected(effect: &Effect<'_>, reproduction: &Reproduction<'_>) -> String {
+    let correction = effect.correction;
+    let mut text = format!("\ncorrection {}: {}\n", correction.id, correction.what);
+    if !correction.has_keys() {
+        let [first, second] = correction.commands();
+        let _ = writeln!(text, "a change of the simulator, so two builds compare:\n  {first}\n  {second}");
+        return text;
+    }
+    let mut table = Table::new(1, ["", "all corrected", "without it", "verdict"].map(str::to_owned).to_vec());
+    for moved in &effect.moved {
+        let Some(claim) = reproduction.library.headlines.iter().find(|claim| claim.id == moved.claim) else {
+            continue;
+        };
+        let number = |value: &Result<f64, String>| {
+            value.as_ref().map_or_else(Clone::clone, |&value| claim.text(value))
+        };
+        table.row(vec![
+            moved.claim.clone(),
+            number(&moved.with),
+            number(&moved.without),
+            moved.word().to_owned(),
+        ]);
+    }
+    text + &table.text()
 }
 
 fn runs_of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> String {
@@ -106,15 +154,13 @@ fn runs_of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> String {
 }
 
 fn claims(judged: &[&Judged<'_>]) -> String {
-    let mut table =
-        Table::new(1, ["", "paper", "ours", "interval", "deviation", ""].map(str::to_owned).to_vec());
+    let mut table = Table::new(1, ["", "paper", "ours", "interval", "verdict"].map(str::to_owned).to_vec());
     for judged in judged {
         table.row(vec![
             judged.claim.id.clone(),
             judged.claim.paper_text(),
             judged.ours(),
-            judged.spread(),
-            judged.deviation(),
+            judged.interval(),
             judged.verdict_text().to_owned(),
         ]);
     }

@@ -39,12 +39,13 @@ pub fn used(library: &Library, study: &Study) -> Result<Vec<Estimate>> {
         .flat_map(|place| {
             let scenario = &place.planned.run.scenario;
             let shape = serde_json::to_value(&scenario.workload.shape).ok();
-            [Some(scenario.machine.preset.clone()), shape.and_then(|shape| shape.as_str().map(str::to_owned))]
+            let shape = shape.and_then(|shape| shape.as_str().map(str::to_owned));
+            Platform::ancestry(&scenario.machine.preset).into_iter().chain(shape)
         })
-        .flatten()
         .collect();
     for (key, preset, path) in library.in_presets() {
-        if presets.contains(&preset) && !(path == "uncore" && names_own_uncore(&board)) {
+        let is_varied = presets.contains(&preset) && !library.is_replaced(&key);
+        if is_varied && !(path == "uncore" && names_own_uncore(&board)) {
             used.push(Estimate { key, place: Some(Place { preset, path }) });
         }
     }
@@ -57,22 +58,22 @@ fn names_own_uncore(board: &Board) -> bool {
 }
 
 impl Estimate {
-    /// The board of a figure with this one multiplied by `factor`, and every run shortened by
-    /// `shorten`.
+    /// The board of a figure with this one multiplied by `factor`, its runs as long as `length`
+    /// makes them.
     pub fn vary(
         &self,
         library: &Library,
         study: &Study,
         factor: f64,
-        shorten: impl Fn(&Document) -> Result<Document>,
+        length: impl Fn(&Document) -> Result<Document>,
     ) -> Result<Board> {
         let name = &study.figure.name;
         let Some(place) = &self.place else {
             let varied = library.estimates.varied(&self.key, factor);
             let varied = varied.ok_or_else(|| usage(format!("{} is no number", self.key)))?;
-            return Board::new(&shorten(&library.study(study.paper, name, &varied)?.document)?);
+            return Board::new(&length(&library.study(study.paper, name, &varied)?.document)?);
         };
-        let mut board = Board::new(&shorten(&study.document)?)?;
+        let mut board = Board::new(&study.document)?;
         for on_board in &mut board.places {
             let planned = &mut on_board.planned;
             if place.applies_to(planned) {
@@ -90,7 +91,8 @@ impl Place {
     fn applies_to(&self, planned: &Planned) -> bool {
         let scenario = &planned.run.scenario;
         let shape = serde_json::to_value(&scenario.workload.shape).ok();
-        scenario.machine.preset == self.preset || shape.is_some_and(|shape| shape == self.preset.as_str())
+        Platform::ancestry(&scenario.machine.preset).contains(&self.preset)
+            || shape.is_some_and(|shape| shape == self.preset.as_str())
     }
 
     /// A scenario with this place of its machine or load multiplied.

@@ -68,6 +68,12 @@ fn figures_are_run_once_judged_and_varied() {
         assert!(runs.iter().all(|run| run["outcome"]["requests"].as_u64() > Some(0)), "{figure}");
         let headlines = figure["headlines"].as_array().expect("headlines").len();
         assert_eq!(figure["sensitivities"].as_array().map(Vec::len), Some(headlines));
+        // A table begins from the headline's own value.
+        for at in 0..headlines {
+            let (table, headline) = (&figure["sensitivities"][at], &figure["headlines"][at]);
+            assert_eq!(table["claim"], headline["id"]);
+            assert_eq!(table["base"]["Ok"], headline["ours"], "{table}");
+        }
     }
     let moved = &figures[0]["sensitivities"][0]["moved"];
     assert!(moved[0]["by"].as_f64().is_some_and(|by| by > 0.0), "nothing moves it: {moved}");

@@ -88,6 +88,21 @@ impl Platform {
         machine(name).map(Description::platform)
     }
 
+    /// The preset called `name` and those that its file is like, the nearest first: statements about
+    /// one of them hold for `name`, as far as its own file does not say otherwise. Nothing if there
+    /// is none of this name.
+    pub fn ancestry(name: &str) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut next = machine(name).map(|machine| machine.name.clone());
+        while let Some(name) = next {
+            let file = FILES.iter().chain(&KINDS).find(|file| file.0 == name);
+            let own = file.and_then(|(_, text)| text.parse::<Table>().ok()).unwrap_or_default();
+            next = own.get("like").and_then(Value::as_str).map(str::to_owned);
+            names.push(name);
+        }
+        names
+    }
+
     /// The same with the turbo bins of the preset of its name: ESTIMATEs, of which few machines
     /// have published ones. The turbo clock itself for two cores, two thirds of the way up for half
     /// of the socket, one third for all of it.
@@ -194,6 +209,13 @@ mod tests {
     fn gear(platform: &Platform, megahertz: u64) -> Gear {
         let gears = &platform.frequencies.gears;
         *gears.iter().find(|gear| gear.frequency == Kilohertz(megahertz * 1000)).unwrap()
+    }
+
+    #[test]
+    fn a_renamed_machine_descends_from_the_one_that_it_is_like() {
+        assert_eq!(Platform::ancestry("peafowl-simulation")[..2], ["peafowl-simulation", "xeon-silver-4116"]);
+        assert_eq!(Platform::ancestry("tradeoffs")[0], "tradeoffs-sandybridge", "by its paper");
+        assert!(Platform::ancestry("no-such-machine").is_empty());
     }
 
     #[test]
