@@ -229,7 +229,7 @@ fn contest(text: &mut String, figured: &Figured<'_>) {
     );
     text.push_str("| run | power | ours | tail | ours | |\n|---|---|---|---|---|---|\n");
     let unit = contest.power.parse::<Metric>().map_or(Unit::Watts, |metric| metric.unit());
-    for Bout { run, power, tail, is_won } in bouts {
+    for Bout { run, power, tail, is_won, .. } in bouts {
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} | {} |",

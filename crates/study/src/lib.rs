@@ -11,6 +11,7 @@
 //!   grid.rs       the cells, and which of them a changed scenario leaves
 //!   cells.rs      finished cells, kept in a file that survives a kill
 //!   figures.rs    the figures of a run by name: for tables, CSV files and plots
+//!   paired.rs     contestants against one of them, on the same chance
 //!   results.rs    for programs: one JSON document, CSV files
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
@@ -28,6 +29,7 @@ pub mod folder;
 pub mod grid;
 pub mod options;
 pub mod page;
+pub mod paired;
 pub mod progress;
 pub mod results;
 

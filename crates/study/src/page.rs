@@ -8,12 +8,14 @@
 //!
 //! ```text
 //!   axis.rs     the values of a key as an axis
+//!   pairs.rs    contestants against one of them
 //!   parts.rs    single figures from runs: for the pages here and for those of the papers
 //!   run.rs      the page of contestants side by side
 //!   sweep.rs    the page of a grid
 //! ```
 
 mod axis;
+mod pairs;
 mod parts;
 mod run;
 mod sweep;
@@ -26,6 +28,7 @@ pub use run::run_page;
 pub use sweep::{Swept, sweep_page};
 
 use super::figures::Figure;
+use super::paired::Compared;
 use super::results::Results;
 use machine::Platform;
 use report::figures::{Basis, Page};
@@ -49,6 +52,8 @@ pub struct Facts {
     pub estimates: Vec<String>,
     /// The requests are a recorded trace, the same in every replication.
     pub is_trace: bool,
+    /// Contestants against one of them.
+    pub differences: Vec<Compared>,
     pub remarks: Vec<String>,
 }
 
@@ -70,6 +75,7 @@ impl Facts {
             assumptions: about.assumptions.clone(),
             estimates: about.estimates.clone(),
             is_trace: scenario.workload.trace.is_some(),
+            differences: about.differences.clone(),
             remarks: Vec::new(),
         }
     }

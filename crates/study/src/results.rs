@@ -3,6 +3,7 @@
 
 use super::figures::Figure;
 use super::options::Checked;
+use super::paired::{self, Compared};
 use machine::Platform;
 use serde::{Deserialize, Serialize};
 use sim::outcome::{Estimate, Verdict};
@@ -47,6 +48,9 @@ pub struct Results {
     pub is_trace: bool,
     #[serde(rename = "contestants")]
     pub entries: Vec<Entry>,
+    /// The contestants against one of them, pair by pair.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<Compared>,
 }
 
 const FORMAT: u32 = 1;
@@ -94,7 +98,13 @@ fn judge(goal: Goal, outcome: &Outcome) -> Judged {
 }
 
 impl Results {
-    pub fn new(document: &Document, checked: &[Checked], outcomes: Vec<Outcome>) -> Self {
+    /// Of contestants that are compared with the one called `against`, or with the first.
+    pub fn new(
+        document: &Document,
+        checked: &[Checked],
+        outcomes: Vec<Outcome>,
+        against: Option<&str>,
+    ) -> Self {
         let mut machines: Vec<Platform> = Vec::new();
         for run in checked {
             if !machines.contains(&run.platform) {
@@ -107,7 +117,11 @@ impl Results {
         let mut estimates = document.estimates().to_vec();
         estimates.sort();
         estimates.dedup();
+        let first_name = outcomes.first().map(|outcome| outcome.contestant.as_str());
+        let reference = against.or(first_name).unwrap_or_default();
+        let differences = paired::against(reference, &outcomes);
         Self {
+            differences,
             format: FORMAT,
             title: title.unwrap_or(file),
             assumptions: first.map(|scenario| scenario.assumptions.clone()).unwrap_or_default(),

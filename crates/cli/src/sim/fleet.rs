@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .map(|fleet| fleet.run(args.options.threads(), || progress.done(fleet.name())).map_err(usage))
         .collect::<Result<_>>()?;
     progress.end();
-    let about = Results::new(&document, &checked, Vec::new());
+    let about = Results::new(&document, &checked, Vec::new(), None);
     let results = FleetResults::new(&about, scenario.goal, outcomes);
     let json = serde_json::to_string_pretty(&results)?;
     folder::clear(&place, &[])?;
@@ -149,7 +149,7 @@ mod tests {
         let outcomes = contestants.iter().map(run).collect();
         let checked: Vec<Checked> =
             contestants.into_iter().map(|contestant| options::task(contestant).unwrap()).collect();
-        let about = Results::new(&document, &checked, Vec::new());
+        let about = Results::new(&document, &checked, Vec::new(), None);
         FleetResults::new(&about, document.scenario().unwrap().goal, outcomes)
     }
 

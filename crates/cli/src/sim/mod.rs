@@ -16,7 +16,7 @@ use crate::table::print;
 use anyhow::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
-use study::{cells, figures, folder, grid, options, page, progress, results};
+use study::{cells, figures, folder, grid, options, page, paired, progress, results};
 
 /// Simulate a service under every policy: power, tails with their intervals, residency
 #[derive(clap::Args, Debug)]

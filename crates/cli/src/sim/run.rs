@@ -4,12 +4,13 @@ use super::options::{self, Checked, Options};
 use super::page::{self, Facts};
 use super::progress::Progress;
 use super::results::Results;
-use super::{folder, print, summary};
+use super::{folder, paired, print, summary};
 use crate::exit::{Exit, coded, usage};
 use crate::table;
 use anyhow::Result;
 use sim::outcome::Verdict;
 use sim::runner::{self, Task};
+use sim::scenario::Contestant;
 use sim::{Document, Outcome};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -24,6 +25,9 @@ pub struct Args {
     scenario: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
+    /// The contestant that the others are compared with, pair by pair [default: the first]
+    #[arg(long, value_name = "NAME")]
+    against: Option<String>,
     /// Folder for the run [default: runs/sim-NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -32,15 +36,18 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let document = document(args)?;
     let contestants = options::contestants(&document)?;
+    let against = args.against.as_deref();
+    check_reference(against, &contestants)?;
     options::tell_of_shape(&document)?;
     let checked: Vec<Checked> = contestants.into_iter().map(options::task).collect::<Result<_>>()?;
     let started = folder::started()?;
     let place = options::folder(args.out.as_deref(), &document, &started, folder::OUTCOMES)?.make()?;
-    let results = Results::new(&document, &checked, simulate(&checked, &args.options)?);
+    let results = Results::new(&document, &checked, simulate(&checked, &args.options)?, against);
     let json = serde_json::to_string_pretty(&results)?;
     folder::clear(&place, &[])?;
     folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;
     folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
+    folder::write(&place, folder::DIFFERENCES, |file| paired::write(&results.differences, file))?;
     folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
     let info = folder::info(&document, folder::name_of(&place), results.title.clone(), started)?;
     folder::write_info(&place, &info)?;
@@ -63,6 +70,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let short = results.entries.iter().any(|entry| entry.falls_short());
     Ok(if short { Exit::GoalMissed.into() } else { ExitCode::SUCCESS })
+}
+
+/// There is a contestant of that name.
+fn check_reference(against: Option<&str>, contestants: &[Contestant]) -> Result<()> {
+    let names = || contestants.iter().map(|contestant| contestant.name.as_str());
+    match against {
+        Some(name) if !names().any(|known| known == name) => {
+            let likely = options::nearest(name, names());
+            let hint = likely.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+            let all = names().collect::<Vec<_>>().join(", ");
+            Err(usage(format!("--against {name}: no contestant is called so\n\nhint: {hint}There are {all}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The scenario with the changes of the command line; a list of values is refused.

@@ -2,9 +2,11 @@
 //! figures.
 
 use super::figures::Figure;
+use super::paired::{self, Compared};
 use super::results::{Entry, Results};
 use crate::table::{TIE, Table, wrap};
 use sim::outcome::Verdict;
+use sim::statistics::Difference;
 use std::fmt::Write as _;
 
 /// The tables of one run: times, power, cores, sleeps, deadlines, and remarks.
@@ -32,6 +34,8 @@ pub fn of_run(results: &Results, columns: usize) -> String {
     let power = ["throughput", "core_watts", "cpu_watts", "server_watts", "joules_per_request"];
     let heading = format!("power, {}; cpu is cores and uncore", energy_sources(results));
     part(&heading, of_figures(entries, &plain(&power)));
+    let (heading, table) = differences(results);
+    part(&heading, table);
     let heading = "cores: mean number awake, and shares of their time";
     part(heading, of_figures(entries, &residency(entries)));
     let heading = "sleeps: how often; shorter than worth it, long enough for a deeper state";
@@ -115,6 +119,41 @@ pub fn heading(figure: &Figure) -> String {
         name => name,
     }
     .to_owned()
+}
+
+/// The contestants against one of them: in percent of it, and below that in the figure's unit.
+fn differences(results: &Results) -> (String, Table) {
+    let compared = &results.differences;
+    let reference = compared.first().map_or("", |one| one.against.as_str());
+    let heading = format!(
+        "against {reference}, with the same arrivals, services and noise; 95% intervals of {}",
+        paired::basis(compared)
+    );
+    let mut columns: Vec<&Figure> = Vec::new();
+    for Compared { figure, .. } in compared {
+        let is_shown = *figure != Figure::Plain("core_watts") && *figure != Figure::Plain("server_watts");
+        if is_shown && !columns.contains(&figure) {
+            columns.push(figure);
+        }
+    }
+    let header = std::iter::once(String::new()).chain(columns.iter().map(|figure| self::heading(figure)));
+    let mut table = Table::new(1, header.collect());
+    for Entry { outcome, .. } in &results.entries {
+        let of = |figure: &Figure| {
+            let mut found = compared.iter().filter(|one| one.contestant == outcome.contestant);
+            found.find(|one| one.figure == *figure).map(|one| one.difference)
+        };
+        let row = |first: &str, text: &dyn Fn(&Figure, &Difference) -> String| {
+            let cell =
+                |figure: &&Figure| of(figure).map_or_else(|| "-".to_owned(), |found| text(figure, &found));
+            std::iter::once(first.to_owned()).chain(columns.iter().map(cell)).collect()
+        };
+        if columns.iter().any(|figure| of(figure).is_some()) {
+            table.row(row(&outcome.contestant, &|_, found| paired::relative_text(found)));
+            table.row(row("", &|figure, found| paired::absolute_text(figure.unit(), found)));
+        }
+    }
+    (heading, table)
 }
 
 /// Late answers, a column for each class that has a deadline.

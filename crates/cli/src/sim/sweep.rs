@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let cells = in_order(&planned, file.read()?)?;
     folder::write(&place, CSV, |file| write_csv(&cells, file))?;
     let runs: Vec<Checked> = planned.into_iter().map(|cell| cell.run).collect();
-    let about = Results::new(&document, &runs, Vec::new());
+    let about = Results::new(&document, &runs, Vec::new(), None);
     let scenario = document.scenario().map_err(usage)?;
     let facts = Facts::new(&info, &about, &scenario);
     let swept: Vec<Swept<'_>> = cells.iter().map(swept).collect();

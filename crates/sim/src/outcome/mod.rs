@@ -5,6 +5,7 @@
 
 mod lengths;
 mod points;
+mod portions;
 mod responses;
 
 pub use lengths::Lengths;
@@ -13,7 +14,7 @@ pub(crate) use responses::asked;
 pub use responses::{Estimate, Other, Responses, Verdict};
 
 use crate::engine::{End, Ended};
-use crate::statistics::{RatioEstimator, Replications, across_runs};
+use crate::statistics::{Portions, RatioEstimator, Replications, across_runs};
 use lengths::lengths;
 use machine::EnergySource;
 use points::{mean_point, point};
@@ -107,6 +108,12 @@ pub struct Outcome {
     /// Lengths of the periods between idle periods.
     pub active_lengths: Lengths,
     pub points: Vec<Point>,
+    /// Response times by batches or replications, for differences between contestants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_portions: Option<Portions>,
+    /// Power by stretches of time or replications, for differences between contestants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_portions: Option<Portions>,
 }
 
 impl Outcome {
@@ -173,6 +180,8 @@ impl Outcome {
             idle_lengths: lengths(&metrics.idle, length_s, cpu_time_ns),
             active_lengths: lengths(&metrics.active, length_s, cpu_time_ns),
             points,
+            response_portions: portions::responses(ended),
+            power_portions: portions::power(ended),
         }
     }
 }
@@ -205,6 +214,7 @@ impl Outcome {
         }
         outcome.responses = Responses::of(&all.sample(), true, &asked(first.setup()));
         outcome.replications = runs.len() as u32;
+        outcome.response_portions = portions::responses_of_all(runs, &all);
         let joules_per_s = |run: &Ended| {
             let seconds = run.length_ns() as f64 * 1e-9;
             [run.core_joules(), run.uncore_joules(), run.rest_joules()].map(|joules| joules / seconds)
@@ -218,6 +228,7 @@ impl Outcome {
         power.cpu_watts = power.cores_watts + power.uncore_watts;
         power.server_watts = power.cpu_watts + power.rest_watts;
         power.cpu_half_width_watts = across_runs(&of_runs).map(|interval| interval.half_width);
+        outcome.power_portions = Some(portions::power_of_all(&watts));
         let points: Vec<Vec<Point>> = runs
             .iter()
             .map(|run| run.metrics().samples.iter().map(|sample| point(sample, run)).collect())

@@ -1,6 +1,7 @@
 //! The measurements of a run, and its end.
 
 use super::batches::{Batch, Batches, MOST, stretch_correlation};
+use super::paired::{Portion, Portions};
 use super::ratio::{PARTS_MIN, Parts};
 use super::sample::Sample;
 use super::stability::Stability;
@@ -103,6 +104,16 @@ impl Collector {
         Ok(Sample::new(closed[self.left_out()?..].iter().collect(), Parts::Successive))
     }
 
+    /// The figures batch by batch, for comparisons; those of `quantities` whose interval is known.
+    /// `None` of a run that is too short or had not settled.
+    pub fn portions(&self, quantities: &[Quantity]) -> Option<Portions> {
+        let sample = self.sample().ok()?;
+        let closed: Vec<&Batch> = self.batches.closed().iter().collect();
+        (closed.len() >= PARTS_MIN).then_some(())?;
+        let left_out = self.left_out().ok()?;
+        Some(portions(&sample, &closed, quantities, Portion::Batch, left_out))
+    }
+
     /// The estimate with its interval, in nanoseconds; `None` if that cannot be told. To ask for
     /// several, ask the [`sample`](Self::sample), which is made once.
     pub fn interval(&self, quantity: Quantity) -> Option<Interval> {
@@ -152,6 +163,19 @@ impl Collector {
         self.batches.closed()[self.left_out()?..].iter().for_each(|batch| settled.add(batch));
         Ok(settled)
     }
+}
+
+/// The figures of a sample, portion by portion.
+pub(super) fn portions(
+    sample: &Sample<'_>,
+    of: &[&Batch],
+    quantities: &[Quantity],
+    portion: Portion,
+    left_out: usize,
+) -> Portions {
+    let figure = |quantity: &Quantity| Some((quantity.to_string(), sample.values(*quantity, of)?));
+    let weights = of.iter().map(|batch| batch.count() as f64).collect();
+    Portions { portion, left_out, weights, figures: quantities.iter().filter_map(figure).collect() }
 }
 
 /// Why a run has no figures.

@@ -14,6 +14,7 @@
 //! | `ratio` | the one formula: a ratio of sums, adjusted for skewness and correlation |
 //! | [`ratio_estimator`](RatioEstimator) | the same for power and energy per request |
 //! | [`replications`](Replications) | several runs with other seeds; which method when |
+//! | [`paired`](Portions) | differences of contestants on the same arrivals, services and noise |
 //! | `stability` | whether the queue grows without end |
 //! | [`precision`](Precision) | `1%@p99` |
 //! | [`coverage`](coverage::coverage) | how often all this is right |
@@ -27,6 +28,7 @@ mod batches;
 mod collector;
 pub mod coverage;
 mod interval;
+mod paired;
 mod precision;
 mod ratio;
 mod ratio_estimator;
@@ -39,6 +41,7 @@ mod warm_up;
 
 pub use collector::{Collector, Doubt, Shortfall};
 pub use interval::Interval;
+pub use paired::{Difference, Portion, Portions};
 pub use precision::{ParsePrecisionError, Precision, Quantile, Quantity};
 pub use ratio::across_runs;
 pub use ratio_estimator::RatioEstimator;

@@ -14,8 +14,10 @@
 //!
 //! Runs are kept by seed: the result is the same in whatever order threads deliver them.
 
+use super::Quantity;
 use super::batches::Batch;
-use super::collector::{Collector, Doubt};
+use super::collector::{Collector, Doubt, portions};
+use super::paired::{Portion, Portions};
 use super::ratio::Parts;
 use super::sample::Sample;
 use serde::{Deserialize, Serialize};
@@ -62,14 +64,20 @@ impl Replications {
     pub fn sample(&self) -> Sample<'_> {
         Sample::new(self.runs.values().collect(), Parts::Independent)
     }
+
+    /// The figures run by run, in the order of their seeds, for comparisons.
+    pub fn portions(&self, quantities: &[Quantity]) -> Portions {
+        let runs: Vec<&Batch> = self.runs.values().collect();
+        portions(&self.sample(), &runs, quantities, Portion::Replication, 0)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::exact::ResponseTime;
+    use crate::statistics::Quantile;
     use crate::statistics::recursion::{NS, Queue};
-    use crate::statistics::{Quantile, Quantity};
 
     fn run(seed: u64, requests: u32) -> Collector {
         let mut collector = Collector::new([]);

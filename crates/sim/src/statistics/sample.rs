@@ -87,6 +87,26 @@ impl<'a> Sample<'a> {
     }
 
     fn quantile(&self, tail: f64) -> Option<Interval> {
+        self.located(tail).map(|located| located.interval)
+    }
+
+    /// The values of portions for a figure whose interval is known: their mean is the estimate (see
+    /// [`paired`](super::paired)).
+    pub(super) fn values(&self, quantity: Quantity, portions: &[&Batch]) -> Option<Vec<f64>> {
+        let interval = self.interval(quantity)?;
+        let Quantity::Quantile(quantile) = quantity else {
+            return Some(portions.iter().map(|portion| portion.mean_ns()).collect());
+        };
+        let tail = quantile.tail();
+        let Located { place, per_share, .. } = self.located(tail)?;
+        let value = |portion: &&Batch| {
+            let above = place.above(&portion.responses) / portion.count().max(1) as f64;
+            interval.estimate + (above - tail) * per_share
+        };
+        Some(portions.iter().map(value).collect())
+    }
+
+    fn located(&self, tail: f64) -> Option<Located> {
         let requests = self.requests() as f64;
         let smaller = tail.min(1.0 - tail);
         if smaller * requests < BEYOND_MIN * self.batches.len() as f64 {
@@ -106,12 +126,25 @@ impl<'a> Sample<'a> {
         if most >= 1.0 || least * requests < 1.0 {
             return None;
         }
+        let (low, high) = (Place::below(pooled, most * requests), Place::below(pooled, least * requests));
         // All of the buckets at the ends: a constant may lie anywhere in its own.
-        let low_ns = pooled.lowest_equivalent(Place::below(pooled, most * requests).bucket_ns) as f64;
-        let high_ns = pooled.highest_equivalent(Place::below(pooled, least * requests).bucket_ns) as f64;
+        let low_ns = pooled.lowest_equivalent(low.bucket_ns) as f64;
+        let high_ns = pooled.highest_equivalent(high.bucket_ns) as f64;
         let estimate = place.value_ns;
-        Some(Interval { estimate, half_width: (high_ns - estimate).max(estimate - low_ns) })
+        let interval = Interval { estimate, half_width: (high_ns - estimate).max(estimate - low_ns) };
+        let per_share = if most > least { (high.value_ns - low.value_ns) / (most - least) } else { 0.0 };
+        Some(Located { place, interval, per_share })
     }
+}
+
+/// A quantile that is known.
+#[derive(Clone, Copy, Debug)]
+struct Located {
+    place: Place,
+    interval: Interval,
+    /// How much longer the quantile is for a share of the requests more above it, in nanoseconds:
+    /// one over the density there.
+    per_share: f64,
 }
 
 /// A value, as a place within a bucket of a histogram.

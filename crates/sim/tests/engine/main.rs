@@ -9,6 +9,7 @@ mod devices;
 mod exact;
 mod foreign;
 mod invariants;
+mod pairs;
 mod parameters;
 mod policies;
 mod queues;

@@ -1,8 +1,9 @@
 //! The page of contestants side by side.
 
 use super::super::figures::Figure as Named;
+use super::super::paired::difference;
 use super::parts::{has_figures, lengths, over_time, residency, residency_over_time, stretches, unit};
-use super::{Facts, Tail, head, tail};
+use super::{Facts, Tail, head, pairs, tail};
 use report::figures::{Card, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit};
 use sim::Outcome;
 use sim::outcome::{Estimate, Verdict};
@@ -14,13 +15,18 @@ pub fn run_page(facts: &Facts, outcomes: &[Outcome]) -> Page {
     page.summary = summary(&tail, outcomes);
     page.alarms.extend(alarms(outcomes));
     page.cards = cards(&tail, outcomes);
-    page.sections = vec![trade(&tail, outcomes), time(outcomes), course(&tail, outcomes)];
+    page.sections = vec![trade(&tail, outcomes)];
+    page.sections.extend(pairs::section(&tail, outcomes, &facts.differences));
+    page.sections.extend([time(outcomes), course(&tail, outcomes)]);
     page
 }
 
-/// Power of cores and uncore, with its interval.
+/// Power of cores and uncore.
+const POWER: Named = Named::Plain("cpu_watts");
+
+/// The same with its interval.
 fn watts(outcome: &Outcome) -> Option<Estimate> {
-    Named::Plain("cpu_watts").of(outcome)
+    POWER.of(outcome)
 }
 
 fn text(unit: Unit, estimate: &Estimate) -> String {
@@ -45,19 +51,23 @@ fn least<'a>(
     known.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, outcome)| outcome)
 }
 
-/// The best and those whose intervals meet its own: which of them is better, the run does not tell.
+/// The best and those that may be as good: the interval of their difference, pair by pair, holds
+/// zero; without pairs, their intervals meet.
 fn leaders<'a>(
     best: &'a Outcome,
     others: impl Iterator<Item = &'a Outcome>,
-    of: impl Fn(&Outcome) -> Option<Estimate>,
+    figure: &Named,
 ) -> Vec<&'a Outcome> {
-    let upper = |found: Estimate| found.value + found.half_width.unwrap_or(0.0);
-    let lower = |found: Estimate| found.value - found.half_width.unwrap_or(0.0);
-    let Some(limit) = of(best).map(upper) else { return vec![best] };
-    let meets = |outcome: &&Outcome| {
-        outcome.contestant != best.contestant && of(outcome).is_some_and(|found| lower(found) <= limit)
+    let end = |outcome: &Outcome, sign: f64| {
+        let found = figure.of(outcome)?;
+        Some(found.value + sign * found.half_width.unwrap_or(0.0))
     };
-    std::iter::once(best).chain(others.filter(meets)).collect()
+    let is_equal = |outcome: &&Outcome| match difference(figure, outcome, best) {
+        _ if outcome.contestant == best.contestant => false,
+        Some(difference) => !difference.is_above(),
+        None => end(outcome, -1.0).zip(end(best, 1.0)).is_some_and(|(low, high)| low <= high),
+    };
+    std::iter::once(best).chain(others.filter(is_equal)).collect()
 }
 
 fn listed(outcomes: &[&Outcome]) -> String {
@@ -98,14 +108,14 @@ fn summary(tail: &Tail, outcomes: &[Outcome]) -> String {
         return format!("No contestant keeps the goal.{fastest}");
     };
     let among = if tail.limit.is_some() { "Of those that keep the goal, " } else { "" };
-    let equal = leaders(best, keeping(tail, outcomes), watts);
+    let equal = leaders(best, keeping(tail, outcomes), &POWER);
     let mut summary = match &equal[..] {
         [] | [_] => format!("{among}{} draws the least power: {}", best.contestant, all(best)),
         [_, others @ ..] => {
             let others: Vec<String> =
                 others.iter().map(|other| format!("{} {}", other.contestant, all(other))).collect();
             format!(
-                "{among}{} draw the least power, within noise (their intervals overlap): {} {}, {}",
+                "{among}{} draw the least power, within noise (the interval of their difference holds zero): {} {}, {}",
                 listed(&equal),
                 best.contestant,
                 all(best),
@@ -125,7 +135,7 @@ fn summary(tail: &Tail, outcomes: &[Outcome]) -> String {
         && !is_told(fastest)
         && first.contestant != fastest.contestant
     {
-        let equal = leaders(fastest, stable.iter().copied(), |outcome| tail.figure.of(outcome));
+        let equal = leaders(fastest, stable.iter().copied(), &tail.figure);
         summary.push_str(&match &equal[..] {
             [_] => format!(" {} answers fastest: {}.", fastest.contestant, all(fastest)),
             _ => format!(
@@ -179,7 +189,7 @@ fn cards(tail: &Tail, outcomes: &[Outcome]) -> Vec<Card> {
     };
     match thriftiest(tail, outcomes) {
         Some(best) => {
-            let equal = leaders(best, keeping(tail, outcomes), watts);
+            let equal = leaders(best, keeping(tail, outcomes), &POWER);
             cards.push(card(what, Unit::Watts, watts(best), &equal, met));
         }
         None => cards.extend(tail.limit.as_ref().map(|limit| Card {
@@ -191,14 +201,14 @@ fn cards(tail: &Tail, outcomes: &[Outcome]) -> Vec<Card> {
     }
     if let Some(fastest) = least(outcomes.iter(), |outcome| tail.figure.of(outcome)) {
         let what = format!("lowest {}", tail.name);
-        let equal = leaders(fastest, outcomes.iter(), |outcome| tail.figure.of(outcome));
+        let equal = leaders(fastest, outcomes.iter(), &tail.figure);
         cards.push(card(&what, Unit::Nanoseconds, tail.figure.of(fastest), &equal, None));
     }
     let joules = |outcome: &Outcome| Named::Plain("joules_per_request").of(outcome);
     if let Some(best) = least(outcomes.iter(), joules) {
         // Energy has no interval of its own: whose power cannot be told apart has no better energy
         // that could be.
-        let equal = leaders(best, outcomes.iter(), watts);
+        let equal = leaders(best, outcomes.iter(), &POWER);
         cards.push(card("least energy per request, whole server", Unit::Joules, joules(best), &equal, None));
     }
     cards
