@@ -3,7 +3,6 @@
 use super::decisions::Readers;
 use super::event_queue::NEVER;
 use super::known::{Frequencies, frequency_policy};
-use super::setup::Dispatch;
 use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
 use machine::{Duration, Instant};
@@ -129,7 +128,7 @@ impl Engine {
             }
         });
         let arrived = |task: &Task| Instant::from_nanos(task.arrived_ns);
-        let gear = if self.setup.dispatch == Dispatch::Shared {
+        let gear = if self.has_shared {
             // Of a queue that all serve, this core will see every so-manieth.
             let (shared, every) = (&self.shared, self.active_count);
             let waiting = |place: usize| shared.get(place * every).map(arrived);

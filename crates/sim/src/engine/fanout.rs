@@ -8,26 +8,65 @@
 use super::event_queue::NEVER;
 use super::interrupts::{Interrupt, Then};
 use super::quiescing::Phase;
-use super::setup::Wait;
+use super::setup::{ShardWork, Wait};
 use super::task::{Pieces, Task, WHOLE};
 use super::{Doing, Engine, Later};
 
 impl Engine {
-    /// One piece to every active core.
+    /// One piece to every active core, or so many of them to some.
     pub(super) fn fork(&mut self, task: Task) {
-        let cores = self.active;
-        let left = cores.len() as u16;
+        let count = self.setup.shards.count;
+        let left = count.unwrap_or(self.active_count as u16);
         let request = self.pieces.insert(Pieces { left, arrived_ns: task.arrived_ns, ..Pieces::default() });
-        for core in cores.iter() {
-            // Each shard is searched anew: its own draw of the same demand, so that the slowest
-            // decides.
-            let scale =
-                self.setup.shard.as_ref().map_or(1.0, |shard| shard.draw(&mut self.chance).as_secs_f64());
-            let part = |ns: u64| (ns as f64 * scale) as u64;
-            let piece =
-                Task { request, compute_ns: part(task.compute_ns), memory_ns: part(task.memory_ns), ..task };
-            self.enqueue(core, piece);
+        if count.is_none() {
+            let cores = self.active;
+            for core in cores.iter() {
+                let piece = self.piece(request, &task, left);
+                self.enqueue(core, piece);
+            }
+            return;
         }
+        for place in 0..left {
+            let piece = self.piece(request, &task, left);
+            if self.has_shared {
+                self.enqueue_shared(piece);
+            } else {
+                let core = self.shard_core(usize::from(place));
+                self.enqueue(core, piece);
+            }
+        }
+    }
+
+    /// Each shard is searched anew, so that the slowest decides.
+    fn piece(&mut self, request: u32, task: &Task, count: u16) -> Task {
+        let shards = &self.setup.shards;
+        let mut piece = Task { request, ..*task };
+        if shards.work == ShardWork::Drawn
+            && let class = &self.jobs.classes()[usize::from(task.class)]
+            && let Some(service) = &class.service
+        {
+            let all_ns = service.draw(&mut self.chance).as_nanos();
+            piece.memory_ns = (all_ns as f64 * class.memory.as_f64()) as u64;
+            piece.compute_ns = all_ns - piece.memory_ns;
+        }
+        let share = if shards.work == ShardWork::Divided { 1.0 / f64::from(count) } else { 1.0 };
+        let factor = shards.factor.as_ref().map_or(1.0, |law| law.draw(&mut self.chance).as_secs_f64());
+        let part = |ns: u64| (ns as f64 * share * factor) as u64;
+        Task { compute_ns: part(piece.compute_ns), memory_ns: part(piece.memory_ns), ..piece }
+    }
+
+    /// The core of a request's piece number `place`: each active core once before any gets a second
+    /// one.
+    fn shard_core(&mut self, place: usize) -> usize {
+        let at = place % self.active_count;
+        if at == 0 {
+            self.drawn.clear();
+            self.drawn.extend(self.active.iter().map(|core| core as u16));
+        }
+        // Fisher and Yates, as far as it is needed.
+        let other = at + self.chance.below((self.drawn.len() - at) as u64) as usize;
+        self.drawn.swap(at, other);
+        usize::from(self.drawn[at])
     }
 
     /// The first phase of a request that will call the device.

@@ -59,7 +59,8 @@ pub(crate) use metrics::histogram;
 pub use metrics::{Coarse, IdleLengths, Metrics, Sample, SleepCounts};
 pub use running::End;
 pub use setup::{
-    Closed, Depth, Device, Dispatch, Measured, Nic, Noise, NoiseOn, Pause, Phases, Pick, Setup, Target, Wait,
+    Closed, Depth, Device, Dispatch, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick, Setup,
+    ShardWork, Shards, Target, Wait,
 };
 
 use crate::fleet::Leaf;
@@ -163,6 +164,9 @@ pub struct Engine {
     cores: Vec<Core>,
     /// Waiting for any core, where the queue is shared.
     shared: VecDeque<Task>,
+    has_shared: bool,
+    /// Cores in the order in which the last request's pieces drew them.
+    drawn: Vec<u16>,
     pieces: InPieces,
     /// CPUs that new work may go to.
     active: CpuSet,

@@ -166,7 +166,7 @@ impl Engine {
     }
 
     #[inline]
-    fn enqueue_shared(&mut self, task: Task) {
+    pub(super) fn enqueue_shared(&mut self, task: Task) {
         self.shared.push_back(task);
         // More cores on their way than tasks waiting would wake for nothing.
         if let Some(core) = self.pick_idle() {
@@ -221,7 +221,7 @@ impl Engine {
             return self.begin_interrupt(core);
         }
         let mut task = state.queue.pop_front();
-        if task.is_none() && self.setup.dispatch == Dispatch::Shared && self.active.contains(core) {
+        if task.is_none() && self.has_shared && self.active.contains(core) {
             task = self.shared.pop_front();
         }
         match task {

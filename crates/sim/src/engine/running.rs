@@ -65,6 +65,8 @@ impl Engine {
             events: EventQueue::new(cpus),
             cores: (0..cpus).map(|_| core()).collect(),
             shared: VecDeque::new(),
+            has_shared: setup.has_shared_queue(),
+            drawn: Vec::new(),
             pieces: Default::default(),
             active,
             active_count: setup.workers,

@@ -20,8 +20,43 @@ pub enum Dispatch {
     /// A queue per worker, by connection; which worker serves a connection is up to the policy
     /// (Peafowl).
     Connections,
-    /// One piece to every active core; the request is done when the last piece is.
+    /// A request goes to several cores in pieces, and is done when the last piece is.
     ForkJoin,
+}
+
+/// The pieces of a request that forks.
+#[derive(Clone, Debug, Default)]
+pub struct Shards {
+    /// How many; `None` for one on every active core.
+    pub count: Option<u16>,
+    pub onto: Onto,
+    pub work: ShardWork,
+    /// The factor on each piece's work, in seconds; `None` for one.
+    pub factor: Option<Sampler>,
+}
+
+/// Which cores get the pieces of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Onto {
+    /// Active cores drawn anew for each request, each with a queue of its own.
+    #[default]
+    Random,
+    /// The next cores to be idle: the pieces wait in one queue for all.
+    Idle,
+}
+
+/// The work of a piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardWork {
+    /// As much as the request's.
+    #[default]
+    Whole,
+    /// The request's, divided by the number of pieces.
+    Divided,
+    /// A draw of its own from the class's service times.
+    Drawn,
 }
 
 /// Which idle core takes a request from a shared queue.
@@ -182,8 +217,8 @@ pub struct Setup {
     pub transfer: Duration,
     /// The limit that Peafowl's workers begin with.
     pub learned_limit: Option<Rate>,
-    /// Fork-join: the factor on each shard's work, in seconds; `None` for one.
-    pub shard: Option<Sampler>,
+    /// The pieces of a request, where it forks.
+    pub shards: Shards,
     /// A closed loop instead of the load's arrivals.
     pub closed: Option<Closed>,
     /// At most so many requests outstanding on a connection.
@@ -204,4 +239,15 @@ pub struct Setup {
     pub samples: u32,
     /// Seed of all that is not the load's own.
     pub seed: u64,
+}
+
+impl Setup {
+    /// Requests, or their pieces, wait in one queue for any core.
+    pub fn has_shared_queue(&self) -> bool {
+        match self.dispatch {
+            Dispatch::Shared => true,
+            Dispatch::ForkJoin => self.shards.count.is_some() && self.shards.onto == Onto::Idle,
+            Dispatch::Random | Dispatch::RoundRobin | Dispatch::Connections => false,
+        }
+    }
 }

@@ -162,6 +162,14 @@ pub fn batch_arrivals(load: f64, service: f64, size: f64, size_squared: f64) -> 
     service * (1.0 + size_squared / size) / (2.0 * (1.0 - load))
 }
 
+/// The mean response time of a request that forks to two servers with a queue each and joins again,
+/// with exponential services at rate `mu` drawn for each (Flatto and Hahn, SIAM J. Appl. Math. 44,
+/// 1984; the mean in this form by Nelson and Tantawi, IEEE Trans. Comput. 37, 1988).
+pub fn fork_join_of_two(lambda: f64, mu: f64) -> f64 {
+    assert!(lambda > 0.0 && lambda < mu, "the queues are not stable: lambda {lambda}, mu {mu}");
+    (12.0 - lambda / mu) / 8.0 / (mu - lambda)
+}
+
 /// The mean response time of a closed loop: one server of exponential services with this mean, and so
 /// many clients that each pause for an exponential time of mean `think` between a reply and the next
 /// request (the machine repair model, M/M/1//N). By mean value analysis, exact for it (Reiser and

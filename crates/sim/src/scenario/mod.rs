@@ -11,13 +11,14 @@ mod clients;
 mod document;
 mod error;
 mod resolve;
+mod shards;
 
 pub use document::{Document, Estimates};
 pub use error::ScenarioError;
 pub use resolve::Contestant;
 
 use crate::Goal;
-use crate::engine::{Dispatch, Measured, NoiseOn, Pick, Target, Wait};
+use crate::engine::{Dispatch, Measured, NoiseOn, Onto, Pick, ShardWork, Target, Wait};
 use crate::statistics::{Horizon, Precision};
 use machine::{Cstate, Duration, FrequencyTable, Rate};
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -165,6 +166,8 @@ pub struct Server {
     pub learned_limit: Option<Rate>,
     /// By how much the shards of one request differ.
     pub shard_cv: f64,
+    /// The shards of a request that forks; one to every active core if absent.
+    pub shards: Option<ShardsTable>,
     /// Work of other programs on the machine.
     pub noise: Vec<NoiseTable>,
     /// Added to every response time: client, wire, whatever lies outside the server.
@@ -189,6 +192,18 @@ pub struct NoiseTable {
     /// True if quiescence may hold it back.
     #[serde(default)]
     pub deferrable: bool,
+}
+
+/// A request that forks on some of the cores.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardsTable {
+    /// How many shards a request has.
+    pub count: u16,
+    #[serde(default)]
+    pub onto: Onto,
+    #[serde(default)]
+    pub work: ShardWork,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

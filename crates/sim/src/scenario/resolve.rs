@@ -2,7 +2,7 @@
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
-use crate::engine::{Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
+use crate::engine::{Device, MAX_CPUS, Nic, Noise, Setup};
 use crate::policies::{Policies, REGISTRIES, takes_parameters, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
@@ -269,17 +269,8 @@ impl Document {
             None => (None, None),
             Some(clients) => self.clients(clients)?,
         };
-        if !(server.shard_cv >= 0.0 && server.shard_cv.is_finite()) {
-            return Err(self.wrong("server.shard_cv", server.shard_cv.to_string(), "zero or more"));
-        }
-        let shard = match server.shard_cv {
-            0.0 => None,
-            cv => {
-                let distribution = Distribution::Lognormal { mean: Duration::from_secs(1), cv };
-                Some(self.sampler("server.shard_cv", &distribution)?)
-            }
-        };
         let jobs = self.jobs(&scenario, workers, seed)?;
+        let shards = self.shards(server, workers, &jobs)?;
         let timer = scenario.machine.timer.map_or(Duration::from_millis(200), |timer| timer.0);
         if timer.is_zero() {
             return Err(self.wrong("machine.timer", "0", "give a period, such as 200ms"));
@@ -315,7 +306,7 @@ impl Document {
             device,
             transfer: server.transfer.map_or(Duration::from_micros(20), |time| time.0),
             learned_limit: server.learned_limit,
-            shard,
+            shards,
             closed,
             depth,
             policies,
@@ -353,9 +344,8 @@ impl Document {
             }
             demand.rate = Some(machine::Rate::per_second(1.0));
             let mean = demand.jobs(length).map_err(refused)?.mean_service().as_secs_f64();
-            // Of a request that forks every worker gets a piece as large as the whole.
-            let servers = if scenario.server.dispatch == Dispatch::ForkJoin { 1.0 } else { workers as f64 };
-            demand.rate = Some(machine::Rate::per_second(utilisation * servers / mean));
+            let requests = workers as f64 / scenario.server.pieces(workers);
+            demand.rate = Some(machine::Rate::per_second(utilisation * requests / mean));
         }
         let is_closed = scenario.server.clients.as_ref().is_some_and(|clients| clients.count.is_some());
         if is_closed && demand.rate.is_none() {

@@ -102,6 +102,18 @@ fn any_document() -> impl Strategy<Value = Document> {
                 format!("latency = {{ exponential = \"60us\" }}\ninterrupt = \"1us\"\nwait = \"{wait}\"");
             set.push(("server.device", table(&device)));
         }
+        if dispatch == "fork-join" {
+            let shards = [
+                "",
+                "count = 1",
+                "count = 3\nonto = \"idle\"\nwork = \"drawn\"",
+                "count = 2\nonto = \"idle\"",
+            ];
+            let shards = shards[usize::from(device)];
+            if !shards.is_empty() {
+                set.push(("server.shards", table(shards)));
+            }
+        }
         let clients = [
             "",
             "count = 5\nthink = { exponential = \"80us\" }",

@@ -15,6 +15,7 @@ mod policies;
 mod queues;
 mod reference;
 mod registry;
+mod shards;
 
 use sim::runner::{Task, run_all};
 use sim::scenario::Estimates;

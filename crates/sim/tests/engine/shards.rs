@@ -1,0 +1,105 @@
+//! Requests that fork, against closed forms.
+
+use super::queues::{found, near, table};
+use super::{document, run};
+use sim::exact::{ResponseTime, fork_join_of_two};
+use sim::outcome::Estimate;
+use toml::Value;
+
+fn forked(cores: i64, shards: &str, service: &str) -> Vec<(&'static str, Value)> {
+    vec![
+        ("machine.cores", Value::Integer(cores)),
+        ("server.dispatch", Value::String("fork-join".to_owned())),
+        ("server.shards", table(shards)),
+        ("workload.service", table(service)),
+        ("run.utilisation", Value::Float(0.7)),
+        ("run.requests", Value::Integer(100_000)),
+    ]
+}
+
+#[test]
+fn two_shards_on_two_cores_join_as_flatto_and_hahn_say() {
+    let [mean, _] = found(&forked(2, "count = 2\nwork = \"drawn\"", "exponential = \"10us\""), "poll");
+    near(mean, fork_join_of_two(0.7, 1.0), "mean");
+}
+
+#[test]
+fn one_shard_on_a_random_core_is_a_request_of_that_core() {
+    let [mean, p99] = found(&forked(5, "count = 1", "exponential = \"10us\""), "poll");
+    let exact = ResponseTime::mm1(0.7, 1.0);
+    near(mean, exact.mean(), "mean");
+    near(p99, exact.quantile(0.99), "p99");
+}
+
+#[test]
+fn one_shard_onto_idle_cores_is_the_shared_queue() {
+    let forked = forked(5, "count = 1\nonto = \"idle\"", "exponential = \"10us\"");
+    let mut shared: Vec<_> = forked.clone();
+    shared.retain(|(key, _)| *key != "server.shards" && *key != "server.dispatch");
+    for policies in ["menu", "poll", "rubik"] {
+        assert_eq!(run(&forked, policies, 3), run(&shared, policies, 3), "{policies}");
+    }
+}
+
+/// Mean and 99th percentile of constant services of 10 us at a trickle, in such services.
+fn at_a_trickle(cores: i64, shards: &str) -> [f64; 2] {
+    let mut set = forked(cores, shards, "deterministic = \"10us\"");
+    set.push(("workload.arrivals", Value::String("uniform".to_owned())));
+    set.push(("run.requests", Value::Integer(20_000)));
+    set.push(("run.utilisation", Value::Float(1e-3)));
+    let responses = run(&set, "poll", 1).responses;
+    let of = |estimate: Option<Estimate>| estimate.expect("a figure").value / 1e4;
+    [of(responses.mean_ns), of(responses.p99_ns)]
+}
+
+#[test]
+fn constant_shards_on_idle_cores_take_the_time_of_one() {
+    for (cores, shards, services) in [
+        (8, "count = 4\nonto = \"idle\"\nwork = \"divided\"", 0.25),
+        (8, "count = 4\nonto = \"random\"\nwork = \"divided\"", 0.25),
+        (8, "count = 4\nonto = \"idle\"", 1.0),
+        // Five on two cores: three rounds.
+        (2, "count = 5\nonto = \"idle\"", 3.0),
+        (8, "count = 8", 1.0),
+    ] {
+        for found in at_a_trickle(cores, shards) {
+            assert!((found / services - 1.0).abs() < 2e-3, "{shards}: {found}, not {services}");
+        }
+    }
+}
+
+#[test]
+fn a_utilisation_counts_all_shards() {
+    for shards in
+        ["count = 3", "count = 3\nwork = \"divided\"", "count = 3\nonto = \"idle\"\nwork = \"drawn\""]
+    {
+        let working = run(&forked(6, shards, "exponential = \"10us\""), "poll", 1).working;
+        assert!((working / 0.7 - 1.0).abs() < 0.02, "{shards}: {working}");
+    }
+}
+
+#[test]
+fn with_fewer_active_cores_than_shards_each_gets_as_many_as_any_other() {
+    // CARB begins with the fewest cores: shards still all find one.
+    let mut set = forked(10, "count = 7\nwork = \"drawn\"", "exponential = \"10us\"");
+    set.push(("run.utilisation", Value::Float(0.05)));
+    let outcome = run(&set, "carb", 1);
+    assert_eq!(outcome.requests, 100_000);
+    assert!(outcome.active < 9.0, "{} active", outcome.active);
+}
+
+#[test]
+fn shards_that_cannot_be_are_refused_with_the_fix() {
+    let fork = ("server.dispatch", Value::String("fork-join".to_owned()));
+    for (set, key, fix) in [
+        (vec![("server.shards", table("count = 2"))], "server.shards: without", "fork-join"),
+        (vec![fork.clone(), ("server.shards", table("count = 0"))], "server.shards.count: 0", "from 1 to 10"),
+        (vec![fork.clone(), ("server.shards", table("count = 11"))], "server.shards.count: 11", "onto"),
+        (vec![fork.clone(), ("server.shards", table("onto = \"idle\""))], "missing field `count`", "shards"),
+        (vec![fork, ("server.shards", table("count = 2\nonto = \"busy\""))], "busy", "idle"),
+    ] {
+        let error = document(&set).setup("menu", 1);
+        let error = error.err().map_or_else(String::new, |error| error.to_string());
+        assert!(error.contains(key) && error.contains(fix), "{key}: {error}");
+    }
+}
