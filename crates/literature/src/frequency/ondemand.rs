@@ -39,7 +39,7 @@ pub static ENTRY: Entry = Entry {
     help: "Once a period it looks at the share of time that a core was not idle. Above a threshold the core \
            goes to the fastest frequency at once; below it the frequency follows the load.",
     origin: "Linux; Hurry-up, sections II-D and V-B",
-    make: Make::Frequency(|making| Box::new(PerCpu::new(making))),
+    make: Make::Frequency(|making| Box::new(PerCore::new(making))),
     ..Entry::of::<Params>()
 };
 
@@ -121,43 +121,53 @@ impl Ondemand {
     }
 }
 
-/// The governors of all CPUs, each looked at in turn.
-pub struct PerCpu {
+/// The governors of all physical cores, each looked at in turn.
+pub struct PerCore {
     gears: GearTable,
-    cpus: Vec<(Ondemand, Look)>,
+    cores: Vec<Core>,
+    /// Of each CPU, at its core's last look.
+    awake: Vec<Duration>,
     decisions: VecDeque<Decision>,
 }
 
-#[derive(Clone, Copy, Default)]
-struct Look {
-    at: Instant,
-    awake: Duration,
+#[derive(Clone)]
+struct Core {
+    governor: Ondemand,
+    looked: Instant,
     due: Instant,
 }
 
-impl PerCpu {
+impl PerCore {
     fn new(making: &Making<'_>) -> Self {
-        let governor = Ondemand::new(making.params());
-        let first = Look { due: Instant::ZERO + governor.period(), ..Look::default() };
-        let (gears, cpus) = (making.gears(), vec![(governor, first); making.cpus()]);
-        Self { gears, cpus, decisions: VecDeque::new() }
+        Self::of(making.params(), making.gears(), making.cores(), making.cpus())
+    }
+
+    fn of(params: Params, gears: GearTable, cores: usize, cpus: usize) -> Self {
+        let governor = Ondemand::new(params);
+        let core = Core { due: Instant::ZERO + governor.period(), governor, looked: Instant::ZERO };
+        let (cores, awake) = (vec![core; cores], vec![Duration::ZERO; cpus]);
+        Self { gears, cores, awake, decisions: VecDeque::new() }
     }
 }
 
-impl Policy for PerCpu {
+impl Policy for PerCore {
     fn readings(&self) -> Readings {
         Readings { cpus: true, quantile: None }
     }
 
     fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
-        for ((cpu, (governor, look)), totals) in (0..).zip(&mut self.cpus).zip(seen.cpus) {
-            if look.due > now {
-                continue;
-            }
-            let (span, busy) = (now.since(look.at), totals.awake - look.awake);
-            let gear = governor.handle_sample(&self.gears, span, busy);
-            self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu), gear });
-            *look = Look { at: now, awake: totals.awake, due: now + governor.period() };
+        let count = self.cores.len();
+        for (index, core) in self.cores.iter_mut().enumerate().filter(|(_, core)| core.due <= now) {
+            let threads = || (index..seen.cpus.len()).step_by(count);
+            // The load of threads that share a clock is the highest of them (`dbs_update`).
+            let busy = threads().map(|cpu| seen.cpus[cpu].awake - self.awake[cpu]).max();
+            let span = now.since(core.looked);
+            let gear = core.governor.handle_sample(&self.gears, span, busy.unwrap_or_default());
+            threads().for_each(|cpu| {
+                self.awake[cpu] = seen.cpus[cpu].awake;
+                self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu as u16), gear });
+            });
+            (core.looked, core.due) = (now, now + core.governor.period());
         }
     }
 
@@ -166,16 +176,17 @@ impl Policy for PerCpu {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.cpus.iter().map(|(_, look)| look.due).min()
+        self.cores.iter().map(|core| core.due).min()
     }
 }
 
-impl FrequencyPolicy for PerCpu {}
+impl FrequencyPolicy for PerCore {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::frequency::gears::tests::{gears_at, nine_gears};
+    use policy::kind::CpuTotals;
     use proptest::prelude::*;
 
     const PERIOD: Duration = Duration::from_millis(10);
@@ -234,6 +245,21 @@ mod tests {
         assert_eq!(sample(&mut governor, &gears, 90), 7);
         assert_eq!(governor.handle_sample(&gears, Duration::from_millis(22), busy).0, 7, "for more than two");
         assert_eq!(governor.handle_sample(&gears, Duration::from_millis(22), busy).0, 0, "once");
+    }
+
+    #[test]
+    fn the_threads_of_a_core_get_one_gear_by_the_busier_of_them() {
+        let gears = nine_gears();
+        let mut governors = PerCore::of(Params::default(), gears, 2, 4);
+        let seen =
+            [9, 0, 2, 1].map(|tenths| CpuTotals { awake: PERIOD * tenths / 10, ..CpuTotals::default() });
+        governors.handle_timeout(Instant::ZERO + PERIOD, &Seen { cpus: &seen, ..Seen::default() });
+        let mut chosen = [None; 4];
+        while let Some(Decision::Gear { cpu, gear }) = governors.poll_decision() {
+            chosen[cpu.index()] = Some(gear.0);
+        }
+        // By hand as above: 90 % is gear 7; 10 % is 1.16 GHz, gear 1.
+        assert_eq!(chosen, [Some(7), Some(1), Some(7), Some(1)]);
     }
 
     #[test]

@@ -61,6 +61,12 @@ impl Making<'_> {
     pub fn cpus(&self) -> usize {
         self.platform.cpus()
     }
+
+    /// Number of physical cores. CPU `c` and every so-manieth CPU after it are the threads of core
+    /// `c`.
+    pub fn cores(&self) -> usize {
+        self.cpus() / usize::from(self.platform.threads_per_core)
+    }
 }
 
 #[derive(Clone, Copy)]

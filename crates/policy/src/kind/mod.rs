@@ -82,6 +82,8 @@ pub struct CpuTotals {
     pub awake: Duration,
     /// Time spent at work on requests.
     pub working: Duration,
+    /// Time in which any thread of its core was at work on requests.
+    pub core_working: Duration,
     /// Nanoseconds of work at the nominal frequency: a count of instructions in another unit.
     pub work_done: f64,
     /// The P-state that is in effect.

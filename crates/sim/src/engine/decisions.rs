@@ -39,6 +39,7 @@ impl Readers {
             let totals = cores.iter().enumerate().map(|(cpu, core)| CpuTotals {
                 awake: Duration::from_nanos(hardware.awake_ns(cpu, now)),
                 working: Duration::from_nanos(hardware.working_ns(cpu, now)),
+                core_working: Duration::from_nanos(hardware.core_working_ns(cpu, now)),
                 work_done: core.work_done(now),
                 gear: GearIndex(hardware.gear(cpu)),
                 is_working: core.doing == Doing::Working,

@@ -84,12 +84,23 @@ impl Engine {
     /// A policy wants a gear for a CPU.
     #[inline]
     pub(super) fn wish(&mut self, cpu: usize, gear: GearIndex) {
-        if let Some((at, domain)) = self.hardware.wish(cpu, gear.0, self.now) {
-            if at == self.now {
-                self.clock_changes(domain);
-            } else {
-                self.events.add(at, Later::Clock { domain });
-            }
+        let change = self.hardware.wish(cpu, gear.0, self.now);
+        self.clock_to_change(change);
+    }
+
+    /// A thread has begun or ended its work, and its sibling's wishes may decide now.
+    #[inline]
+    pub(super) fn clock_siblings(&mut self, cpu: usize) {
+        let change = self.hardware.ask_anew(cpu, self.now);
+        self.clock_to_change(change);
+    }
+
+    #[inline]
+    fn clock_to_change(&mut self, change: Option<(u64, usize)>) {
+        match change {
+            Some((at, domain)) if at == self.now => self.clock_changes(domain),
+            Some((at, domain)) => self.events.add(at, Later::Clock { domain }),
+            None => {}
         }
     }
 

@@ -172,6 +172,7 @@ impl Engine {
         self.idle.insert(0, cpu);
         self.hardware.poll(cpu, self.now);
         self.retime_sibling(cpu);
+        self.clock_siblings(cpu);
         self.events.set(cpu, until);
     }
 
@@ -184,6 +185,7 @@ impl Engine {
         self.idle.insert(usize::from(state) + 1, cpu);
         self.hardware.sleep(cpu, state, self.now);
         self.retime_sibling(cpu);
+        self.clock_siblings(cpu);
         self.events.set(cpu, until);
     }
 

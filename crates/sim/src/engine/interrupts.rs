@@ -69,6 +69,7 @@ impl Engine {
         self.cores[cpu].doing = Doing::Interrupted;
         let cost = self.hardware.begin_ns(cpu, next.cost_ns, 0, now);
         self.events.set(cpu, now + cost);
+        self.clock_siblings(cpu);
     }
 
     /// The interrupt that the CPU was busy with is over.

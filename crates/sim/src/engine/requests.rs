@@ -248,6 +248,7 @@ impl Engine {
         if self.dvfs.watches_work() {
             self.clock_started(core);
         }
+        self.clock_siblings(core);
     }
 
     /// A task that a nap stopped goes on.

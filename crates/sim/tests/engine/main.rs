@@ -16,6 +16,7 @@ mod queues;
 mod reference;
 mod registry;
 mod shards;
+mod siblings;
 
 use sim::runner::{Task, run_all};
 use sim::scenario::Estimates;

@@ -45,7 +45,7 @@ mod server;
 
 pub use model::Model;
 pub use params::Params;
-pub use server::PerCpu;
+pub use server::PerCore;
 
 use super::{GearIndex, GearTable};
 use crate::kind::Make;
@@ -69,7 +69,7 @@ pub static ENTRY: Entry = Entry {
     runs: Runs::Live,
     maturity: Maturity::Experimental,
     origin: "Tradeoffs, section IV-B",
-    make: Make::Frequency(|making| Box::new(PerCpu::new(making))),
+    make: Make::Frequency(|making| Box::new(PerCore::new(making))),
     ..Entry::of::<Params>()
 };
 

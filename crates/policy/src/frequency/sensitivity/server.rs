@@ -1,44 +1,59 @@
-//! Sensitivity as the frequency policy of a driver that counts the work of its CPUs.
+//! Sensitivity as the frequency policy of a driver that counts the work of its CPUs: one policy for
+//! each physical core.
 
-use super::{Progress, Sensitivity};
+use super::{Params, Progress, Sensitivity};
 use crate::frequency::GearTable;
-use crate::kind::{CpuTotals, Decision, FrequencyPolicy, Making, Policy, Readings, Seen};
-use machine::{CpuId, Instant};
+use crate::kind::{Decision, FrequencyPolicy, Making, Policy, Readings, Seen};
+use machine::{CpuId, Duration, Instant};
 use std::collections::VecDeque;
 
-/// The policies of all CPUs of a driver that counts their work.
-pub struct PerCpu {
+/// The policies of all physical cores of a driver that counts the work of their threads.
+pub struct PerCore {
     gears: GearTable,
-    cpus: Vec<(Sensitivity, CpuTotals)>,
+    cores: Vec<Core>,
     due: Option<Instant>,
     decisions: VecDeque<Decision>,
 }
 
-impl PerCpu {
+#[derive(Clone)]
+struct Core {
+    policy: Sensitivity,
+    work_done: f64,
+    working: Duration,
+}
+
+impl PerCore {
     pub(super) fn new(making: &Making<'_>) -> Self {
-        let cpus = vec![(Sensitivity::new(making.params()), CpuTotals::default()); making.cpus()];
-        let due = cpus.first().map(|(policy, _)| Instant::ZERO + policy.period());
-        Self { gears: making.gears(), cpus, due, decisions: VecDeque::new() }
+        Self::of(making.params(), making.gears(), making.cores())
+    }
+
+    fn of(params: Params, gears: GearTable, cores: usize) -> Self {
+        let core = Core { policy: Sensitivity::new(params), work_done: 0.0, working: Duration::ZERO };
+        let due = Some(Instant::ZERO + core.policy.period()).filter(|_| cores > 0);
+        Self { gears, cores: vec![core; cores], due, decisions: VecDeque::new() }
     }
 }
 
-impl Policy for PerCpu {
+impl Policy for PerCore {
     fn readings(&self) -> Readings {
         Readings { cpus: true, quantile: None }
     }
 
     fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
-        for ((cpu, (policy, last)), totals) in (0..).zip(&mut self.cpus).zip(seen.cpus) {
+        let count = self.cores.len();
+        for ((index, core), first) in self.cores.iter_mut().enumerate().zip(seen.cpus) {
+            let threads = || (index..seen.cpus.len()).step_by(count);
+            let work_done: f64 = threads().map(|cpu| seen.cpus[cpu].work_done).sum();
             let progress = Progress {
-                instructions: totals.work_done - last.work_done,
-                speed: self.gears.speed(totals.gear),
-                busy: totals.working - last.working,
+                instructions: work_done - core.work_done,
+                speed: self.gears.speed(first.gear),
+                busy: first.core_working - core.working,
             };
-            let gear = policy.handle_step(&self.gears, &progress);
-            self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu), gear });
-            *last = *totals;
+            let gear = core.policy.handle_step(&self.gears, &progress);
+            (core.work_done, core.working) = (work_done, first.core_working);
+            self.decisions.extend(threads().map(|cpu| Decision::Gear { cpu: CpuId(cpu as u16), gear }));
         }
-        self.due = self.cpus.first().map(|(policy, _)| now + policy.period());
+        self.due = self.cores.first().map(|core| now + core.policy.period());
     }
 
     fn poll_decision(&mut self) -> Option<Decision> {
@@ -50,4 +65,51 @@ impl Policy for PerCpu {
     }
 }
 
-impl FrequencyPolicy for PerCpu {}
+impl FrequencyPolicy for PerCore {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frequency::GearIndex;
+    use crate::frequency::gears::tests::nine_gears;
+    use crate::kind::CpuTotals;
+    use machine::Ratio;
+
+    /// One core of two threads whose work does not mind the clock, step by step; of each step the
+    /// part of it in which thread 0 and thread 1 work, together or one after the other.
+    fn gears_of(steps: u64, parts: [u64; 2], together: bool) -> Vec<[GearIndex; 2]> {
+        let gears = nine_gears();
+        let params = Params { slack: Ratio::new(0.1), ..Params::default() };
+        let mut policy = PerCore::of(params, gears, 1);
+        let mut totals = [CpuTotals { gear: gears.fastest(), ..CpuTotals::default() }; 2];
+        let any = if together { parts[0].max(parts[1]) } else { parts[0] + parts[1] };
+        let mut chosen = Vec::new();
+        for step in 1..=steps {
+            for (cpu, part) in totals.iter_mut().zip(parts) {
+                cpu.working += Duration::from_micros(part);
+                cpu.core_working += Duration::from_micros(any);
+                cpu.work_done += part as f64;
+            }
+            let now = Instant::ZERO + Duration::from_millis(step);
+            policy.handle_timeout(now, &Seen { cpus: &totals, ..Seen::default() });
+            let mut of_step = [GearIndex(0); 2];
+            while let Some(Decision::Gear { cpu, gear }) = policy.poll_decision() {
+                of_step[cpu.index()] = gear;
+                totals[cpu.index()].gear = gear;
+            }
+            chosen.push(of_step);
+        }
+        chosen
+    }
+
+    #[test]
+    fn the_threads_of_a_core_are_one_policy() {
+        // An idle sibling, one that works beside, and one that takes turns: the same work per busy
+        // time in every gear, so the slowest gear will do.
+        for (parts, together) in [([800, 0], true), ([800, 800], true), ([400, 400], false)] {
+            let chosen = gears_of(60, parts, together);
+            assert!(chosen.iter().all(|[one, other]| one == other), "{parts:?}: {chosen:?}");
+            assert_eq!(chosen.last(), Some(&[GearIndex(0); 2]), "{parts:?}");
+        }
+    }
+}

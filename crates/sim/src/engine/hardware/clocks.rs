@@ -1,6 +1,8 @@
 //! The clocks of the machine's domains: wishes of policies, and changes that take their time.
 //!
-//! A domain runs at the highest gear that one of its CPUs wants.
+//! A domain runs at the highest gear that one of its cores asks for. A core asks for the highest
+//! that its threads at work want: a thread without work asks for nothing. Of a core without work
+//! the last stands.
 
 use super::Hardware;
 
@@ -16,10 +18,35 @@ impl Hardware {
     /// effect.
     #[inline]
     pub fn wish(&mut self, cpu: usize, gear: u8, now: u64) -> Option<(u64, usize)> {
-        if self.wish[cpu] == gear {
+        self.wish[cpu] = gear;
+        self.ask(cpu, self.wanted_at_work(cpu).unwrap_or(gear), now)
+    }
+
+    /// A thread has begun or ended its work: which gear its core asks for from now on.
+    #[inline]
+    pub fn ask_anew(&mut self, cpu: usize, now: u64) -> Option<(u64, usize)> {
+        self.siblings.as_ref()?;
+        self.ask(cpu, self.wanted_at_work(cpu)?, now)
+    }
+
+    /// The highest gear that the threads at work of the CPU's core want; `None` without any.
+    fn wanted_at_work(&self, cpu: usize) -> Option<u8> {
+        let threads = [Some(cpu), self.sibling(cpu)];
+        threads
+            .into_iter()
+            .flatten()
+            .filter(|&thread| self.is_working(thread))
+            .map(|thread| self.wish[thread])
+            .max()
+    }
+
+    /// The CPU's core asks for this gear.
+    fn ask(&mut self, cpu: usize, gear: u8, now: u64) -> Option<(u64, usize)> {
+        let core = cpu % self.asked.len();
+        if self.asked[core] == gear {
             return None;
         }
-        self.wish[cpu] = gear;
+        self.asked[core] = gear;
         let domain = self.domain_of[cpu];
         let goal = self.goal(domain);
         if let Some(change) = &mut self.change[domain] {
@@ -34,7 +61,8 @@ impl Hardware {
     }
 
     fn goal(&self, domain: usize) -> u8 {
-        self.cpus_of_domain[domain].iter().map(|&cpu| self.wish[cpu]).max().unwrap_or(0)
+        let cores = self.asked.len();
+        self.cpus_of_domain[domain].iter().map(|&cpu| self.asked[cpu % cores]).max().unwrap_or(0)
     }
 
     /// The change of the domain's clock takes effect: if the gear is a new one, it and the time
@@ -86,12 +114,50 @@ mod tests {
         (platform.sockets, platform.cores_per_socket, platform.threads_per_core) = (1, 1, 2);
         let mut hardware = Hardware::new(&platform);
         (0..working).for_each(|cpu| hardware.work(cpu, 0));
-        // An idle thread has no wish for speed.
         let changes: Vec<_> = (0..2).filter_map(|cpu| hardware.wish(cpu, 0, 0)).collect();
         let [(at, domain)] = changes[..] else { panic!("one clock, one change: {changes:?}") };
         hardware.take_effect(domain, at);
         let watts = &hardware.gear_watts;
         (hardware.core_joules(at) / (at as f64 * 1e-9), (watts[0] + watts[watts.len() - 1]) / 2.0)
+    }
+
+    #[test]
+    fn a_thread_without_work_asks_for_nothing() {
+        let mut platform = Platform::by_name("xeon-silver-4116").expect("a preset");
+        (platform.sockets, platform.cores_per_socket, platform.threads_per_core) = (1, 1, 2);
+        platform.frequencies.delay = machine::Duration::ZERO;
+        let mut hardware = Hardware::new(&platform);
+        let fastest = hardware.gear(0);
+        let settle = |hardware: &mut Hardware, change: Option<(u64, usize)>| {
+            if let Some((at, domain)) = change {
+                hardware.take_effect(domain, at);
+            }
+            hardware.gear(0)
+        };
+        // Thread 0 works in gear 2; its sibling sleeps, and nothing has asked it.
+        hardware.work(0, 0);
+        let change = hardware.wish(0, 2, 0);
+        assert_eq!(settle(&mut hardware, change), 2);
+        // The sibling's work counts while it lasts.
+        hardware.work(1, 1_000);
+        let change = hardware.ask_anew(1, 1_000);
+        assert_eq!(settle(&mut hardware, change), fastest);
+        hardware.sleep(1, 0, 2_000);
+        let change = hardware.ask_anew(1, 2_000);
+        assert_eq!(settle(&mut hardware, change), 2);
+        // Its wish is kept until it works again, and a core without work keeps its clock.
+        let change = hardware.wish(1, 5, 3_000);
+        assert_eq!(settle(&mut hardware, change), 2);
+        hardware.sleep(0, 0, 4_000);
+        let change = hardware.ask_anew(0, 4_000);
+        assert_eq!(settle(&mut hardware, change), 2);
+        hardware.work(1, 5_000);
+        let change = hardware.ask_anew(1, 5_000);
+        assert_eq!(settle(&mut hardware, change), 5);
+        // What is asked of an idle core holds.
+        hardware.sleep(1, 0, 6_000);
+        let change = hardware.wish(0, 1, 6_000);
+        assert_eq!(settle(&mut hardware, change), 1);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Hardware {
     gear: Vec<u8>,
     /// The gear that policies want, by CPU.
     wish: Vec<u8>,
+    /// The gear that each core asks for: the highest of its threads at work, else the last.
+    asked: Vec<u8>,
     /// A change under way, by clock domain.
     change: Vec<Option<Change>>,
     cpus_of_domain: Vec<Vec<usize>>,
@@ -109,6 +111,7 @@ impl Hardware {
             shared_thread_speed: platform.shared_thread_speed,
             gear: vec![fastest; cpus],
             wish: vec![fastest; cpus],
+            asked: vec![fastest; physical_cores],
             change: vec![None; domains],
             cpus_of_domain,
             domain_of,
@@ -313,6 +316,14 @@ impl Hardware {
     /// Time of one CPU that executed.
     pub fn working_ns(&self, cpu: usize, now: u64) -> u64 {
         self.threads.working_ns(&self.modes, cpu, now)
+    }
+
+    /// Time in which any thread of the CPU's core executed.
+    pub fn core_working_ns(&self, cpu: usize, now: u64) -> u64 {
+        match &self.physical {
+            Some(physical) => physical.working_ns(&self.modes, cpu % self.socket_of_core.len(), now),
+            None => self.working_ns(cpu, now),
+        }
     }
 
     /// Time of one CPU that was not asleep.

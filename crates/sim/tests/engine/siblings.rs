@@ -1,0 +1,41 @@
+//! A sibling thread that never has work changes nothing: the machine with hyperthreads is the same
+//! as the one without.
+
+use super::run;
+use sim::Outcome;
+use toml::Value;
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned())
+}
+
+/// Ten cores of one or two threads, with the same ten workers, and no timer that could wake a
+/// sibling.
+fn with_threads(threads: i64, policies: &str, more: &[(&str, Value)]) -> Outcome {
+    let mut set = vec![
+        ("machine.threads", Value::Integer(threads)),
+        ("machine.tick", text("never")),
+        ("machine.timer", text("1000s")),
+        ("server.workers", Value::Integer(10)),
+        ("server.dispatch", text("random")),
+        ("workload.memory", Value::Float(0.3)),
+        ("run.utilisation", Value::Float(0.3)),
+        ("run.requests", Value::Integer(40_000)),
+    ];
+    set.extend_from_slice(more);
+    run(&set, policies, 1)
+}
+
+#[test]
+fn an_idle_sibling_asks_for_no_clock() {
+    let slack = ("params.sensitivity.slack", Value::Float(0.2));
+    let clocks = ["ondemand", "schedutil", "sensitivity", "hurry-up", "rubik", "crescendo", "adrenaline"];
+    for clock in clocks {
+        let more: &[_] = if clock == "sensitivity" { std::slice::from_ref(&slack) } else { &[] };
+        let line = format!("shallow + {clock}");
+        let (one, two) = (with_threads(1, &line, more), with_threads(2, &line, more));
+        assert_eq!(one.gears, two.gears, "{clock}: shares of the gears");
+        assert_eq!(one.responses, two.responses, "{clock}");
+        assert!((one.power.cores_watts / two.power.cores_watts - 1.0).abs() < 1e-9, "{clock}: power");
+    }
+}
