@@ -125,6 +125,11 @@ impl Meter {
         self.cores[core].mode
     }
 
+    /// Since when the core has been in its present mode.
+    pub fn since(&self, core: usize) -> u64 {
+        self.cores[core].since
+    }
+
     /// Books `length_ns` of the core's past, counted in its present mode so far, as `mode`: the
     /// entry into a sleep, say, once it is known how long it lasted.
     #[inline]

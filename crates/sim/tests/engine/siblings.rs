@@ -39,3 +39,15 @@ fn an_idle_sibling_asks_for_no_clock() {
         assert!((one.power.cores_watts / two.power.cores_watts - 1.0).abs() < 1e-9, "{clock}: power");
     }
 }
+
+#[test]
+fn entry_latency_costs_the_same_power_with_an_idle_sibling() {
+    let state = "name = \"C6\"\nkind = \"halting\"\nexit_latency = 20000\nentry_latency = 30000\n\
+                 target_residency = 100000\npower = 100000";
+    let states = Value::Array(vec![Value::Table(state.parse().expect("a table"))]);
+    let more = [("machine.cstates", states), ("machine.package", Value::Boolean(false))];
+    let [one, two] = [1, 2].map(|threads| with_threads(threads, "deep", &more));
+    assert_eq!(one.responses, two.responses);
+    let (one, two) = (one.power.cores_watts, two.power.cores_watts);
+    assert!((one / two - 1.0).abs() < 1e-6, "{one} W without hyperthreads, {two} W with them");
+}

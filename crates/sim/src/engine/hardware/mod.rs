@@ -50,6 +50,7 @@ pub struct Hardware {
     gear_watts: Vec<f64>,
     exit_ns: Vec<u64>,
     entry_ns: Vec<u64>,
+    has_entry: bool,
     /// When the present sleep began.
     slept_at: Vec<u64>,
     sockets: Vec<Socket>,
@@ -125,6 +126,7 @@ impl Hardware {
             entry_ns: (platform.cstates.0.iter())
                 .map(|state| state.entry_latency.map_or(0, |entry| entry.as_nanos()))
                 .collect(),
+            has_entry: platform.cstates.0.iter().any(|state| state.entry_latency.is_some()),
             slept_at: vec![0; cpus],
             sockets: (0..platform.sockets)
                 .map(|_| Socket {
@@ -295,17 +297,30 @@ impl Hardware {
     pub fn wake(&mut self, cpu: usize, now: u64) -> u64 {
         let Some(state) = self.modes.state(self.threads.mode(cpu)) else { return 0 };
         let mut exit = self.exit_ns[usize::from(state)];
-        let entry = self.entry_ns[usize::from(state)];
-        if entry > 0 {
-            let slept = now - self.slept_at[cpu];
-            self.threads.rebook(cpu, self.modes.waking(self.gear[cpu]), entry.min(slept));
-            exit += entry.saturating_sub(slept);
+        if self.has_entry {
+            exit += self.end_entry(cpu, usize::from(state), now);
         }
         if self.package_from.is_some() && self.sockets[self.socket(cpu)].awake == 0 {
             exit += self.package_exit_ns;
         }
         self.set_mode(cpu, self.modes.waking(self.gear[cpu]), now);
         exit
+    }
+
+    /// Books the entry into the present sleep as time awake. The time until it is over: it cannot
+    /// be cut short.
+    fn end_entry(&mut self, cpu: usize, state: usize, now: u64) -> u64 {
+        let waking = self.modes.waking(self.gear[cpu]);
+        let (entry, slept) = (self.entry_ns[state], now - self.slept_at[cpu]);
+        self.threads.rebook(cpu, waking, entry.min(slept));
+        let left = entry.saturating_sub(slept);
+        let core = cpu % self.socket_of_core.len();
+        let Some(physical) = &mut self.physical else { return left };
+        // A core enters the shallower of its threads' states when the last of them sleeps.
+        let Some(state) = self.modes.state(physical.mode(core)) else { return left };
+        let (entry, slept) = (self.entry_ns[usize::from(state)], now - physical.since(core));
+        physical.rebook(core, waking, entry.min(slept));
+        left.max(entry.saturating_sub(slept))
     }
 
     /// Number of sleeps begun so far.
