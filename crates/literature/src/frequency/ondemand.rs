@@ -126,7 +126,7 @@ pub struct PerCore {
     gears: GearTable,
     cores: Vec<Core>,
     /// Of each CPU, at its core's last look.
-    awake: Vec<Duration>,
+    busy: Vec<Duration>,
     decisions: VecDeque<Decision>,
 }
 
@@ -145,8 +145,8 @@ impl PerCore {
     fn of(params: Params, gears: GearTable, cores: usize, cpus: usize) -> Self {
         let governor = Ondemand::new(params);
         let core = Core { due: Instant::ZERO + governor.period(), governor, looked: Instant::ZERO };
-        let (cores, awake) = (vec![core; cores], vec![Duration::ZERO; cpus]);
-        Self { gears, cores, awake, decisions: VecDeque::new() }
+        let (cores, busy) = (vec![core; cores], vec![Duration::ZERO; cpus]);
+        Self { gears, cores, busy, decisions: VecDeque::new() }
     }
 }
 
@@ -160,11 +160,11 @@ impl Policy for PerCore {
         for (index, core) in self.cores.iter_mut().enumerate().filter(|(_, core)| core.due <= now) {
             let threads = || (index..seen.cpus.len()).step_by(count);
             // The load of threads that share a clock is the highest of them (`dbs_update`).
-            let busy = threads().map(|cpu| seen.cpus[cpu].awake - self.awake[cpu]).max();
+            let busy = threads().map(|cpu| seen.cpus[cpu].busy - self.busy[cpu]).max();
             let span = now.since(core.looked);
             let gear = core.governor.handle_sample(&self.gears, span, busy.unwrap_or_default());
             threads().for_each(|cpu| {
-                self.awake[cpu] = seen.cpus[cpu].awake;
+                self.busy[cpu] = seen.cpus[cpu].busy;
                 self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu as u16), gear });
             });
             (core.looked, core.due) = (now, now + core.governor.period());
@@ -252,7 +252,7 @@ mod tests {
         let gears = nine_gears();
         let mut governors = PerCore::of(Params::default(), gears, 2, 4);
         let seen =
-            [9, 0, 2, 1].map(|tenths| CpuTotals { awake: PERIOD * tenths / 10, ..CpuTotals::default() });
+            [9, 0, 2, 1].map(|tenths| CpuTotals { busy: PERIOD * tenths / 10, ..CpuTotals::default() });
         governors.handle_timeout(Instant::ZERO + PERIOD, &Seen { cpus: &seen, ..Seen::default() });
         let mut chosen = [None; 4];
         while let Some(Decision::Gear { cpu, gear }) = governors.poll_decision() {

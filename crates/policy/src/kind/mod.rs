@@ -78,8 +78,8 @@ pub struct Seen<'a> {
 /// One CPU since the run began.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuTotals {
-    /// Time spent in no idle state.
-    pub awake: Duration,
+    /// Time in which it was not idle. Polling is idle, as the kernel's idle time counts POLL.
+    pub busy: Duration,
     /// Time spent at work on requests.
     pub working: Duration,
     /// Time in which any thread of its core was at work on requests.

@@ -37,7 +37,7 @@ impl Readers {
         if self.wants.cpus {
             self.cpus.clear();
             let totals = cores.iter().enumerate().map(|(cpu, core)| CpuTotals {
-                awake: Duration::from_nanos(hardware.awake_ns(cpu, now)),
+                busy: Duration::from_nanos(hardware.busy_ns(cpu, now)),
                 working: Duration::from_nanos(hardware.working_ns(cpu, now)),
                 core_working: Duration::from_nanos(hardware.core_working_ns(cpu, now)),
                 work_done: core.work_done(now),

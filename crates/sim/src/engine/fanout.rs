@@ -126,7 +126,7 @@ impl Engine {
             // The thread keeps its core: it polls for the answer, and nothing else runs here
             // meanwhile.
             self.cores[core].doing = Doing::Waking;
-            self.hardware.poll(core, now);
+            self.hardware.spin(core, now);
             self.events.set(core, NEVER);
         }
     }

@@ -1,7 +1,7 @@
 //! Where each core's time goes, and the energy that follows from it.
 //!
-//! A core is in one *mode* at a time: working, waking up or polling in a gear, or asleep in an idle
-//! state. The meter adds up the time in each mode and nothing else; energy is computed from the
+//! A core is in one *mode* at a time: working, spinning, waking up or polling in a gear, or asleep
+//! in an idle state. A thread that *spins* waits for a device; a core that *polls* is idle. The meter adds up the time in each mode and nothing else; energy is computed from the
 //! sums when it is read. So a change of mode costs one addition, and joules cannot drift away
 //! from residencies. Energy that belongs to no mode (the mean of two levels while a clock changes,
 //! a turbo clock's surplus) is added beside.
@@ -11,8 +11,8 @@
 
 use machine::Platform;
 
-/// A core's mode, as an index; smaller is more awake. Working, waking and polling come once per
-/// gear.
+/// A core's mode, as an index; smaller is more awake. Working, spinning, waking and polling come
+/// once per gear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mode(u8);
 
@@ -33,7 +33,8 @@ impl Modes {
     pub fn new(platform: &Platform) -> Self {
         let gears: Vec<f64> = platform.frequencies.gears.iter().map(|gear| gear.power.as_watts()).collect();
         let states = platform.cstates.0.iter().map(|state| state.power.map_or(0.0, |power| power.as_watts()));
-        let watts = gears.iter().chain(&gears).chain(&gears).copied().chain(states).collect();
+        let awake = std::iter::repeat_n(&gears, usize::from(AWAKE)).flatten().copied();
+        let watts = awake.chain(states).collect();
         Self { gears: gears.len() as u8, watts }
     }
 
@@ -42,33 +43,42 @@ impl Modes {
         Mode(gear)
     }
 
-    /// Between the wake-up signal and the first instruction: burns as if it worked.
+    /// Spinning for a device: burns as if it worked.
     #[inline]
-    pub fn waking(&self, gear: u8) -> Mode {
+    pub fn spinning(&self, gear: u8) -> Mode {
         Mode(self.gears + gear)
     }
 
-    /// Spinning with nothing to do: burns as if it worked.
+    /// Between the wake-up signal and the first instruction: burns as if it worked.
+    #[inline]
+    pub fn waking(&self, gear: u8) -> Mode {
+        Mode(2 * self.gears + gear)
+    }
+
+    /// Polling with nothing to do: burns as if it worked.
     #[inline]
     pub fn polling(&self, gear: u8) -> Mode {
-        Mode(2 * self.gears + gear)
+        Mode(3 * self.gears + gear)
     }
 
     #[inline]
     pub fn asleep(&self, state: u8) -> Mode {
-        Mode(3 * self.gears + state)
+        Mode(AWAKE * self.gears + state)
     }
 
     /// The idle state of a mode; `None` if awake.
     #[inline]
     pub fn state(&self, mode: Mode) -> Option<u8> {
-        mode.0.checked_sub(3 * self.gears)
+        mode.0.checked_sub(AWAKE * self.gears)
     }
 
     fn count(&self) -> usize {
         self.watts.len()
     }
 }
+
+/// So many modes of each gear.
+const AWAKE: u8 = 4;
 
 /// Time by mode of a set of cores.
 #[derive(Clone, Debug)]
@@ -91,6 +101,7 @@ pub struct Residency {
     /// Time spent executing, indexed by gear.
     pub working_ns: Vec<u64>,
     pub waking_ns: u64,
+    /// Idle or for a device.
     pub polling_ns: u64,
     /// Time spent asleep, indexed by idle state.
     pub asleep_ns: Vec<u64>,
@@ -140,17 +151,23 @@ impl Meter {
 
     /// Time of one core that executed or was on its way to it, up to `now`: all but sleep.
     pub fn awake_ns(&self, modes: &Modes, core: usize, now: u64) -> u64 {
-        let awake = 3 * usize::from(modes.gears);
-        let row = &self.residency_ns[core * self.modes..][..awake];
-        let open =
-            if usize::from(self.cores[core].mode.0) < awake { now - self.cores[core].since } else { 0 };
-        row.iter().sum::<u64>() + open
+        self.before_ns(modes.asleep(0), core, now)
+    }
+
+    /// Time of one core that was not idle, up to `now`: all but sleep and polling.
+    pub fn busy_ns(&self, modes: &Modes, core: usize, now: u64) -> u64 {
+        self.before_ns(modes.polling(0), core, now)
     }
 
     /// Time of one core that executed, up to `now`.
     pub fn working_ns(&self, modes: &Modes, core: usize, now: u64) -> u64 {
-        let row = &self.residency_ns[core * self.modes..][..usize::from(modes.gears)];
-        let open = if self.cores[core].mode.0 < modes.gears { now - self.cores[core].since } else { 0 };
+        self.before_ns(modes.spinning(0), core, now)
+    }
+
+    /// Time of one core in the modes before this one.
+    fn before_ns(&self, mode: Mode, core: usize, now: u64) -> u64 {
+        let row = &self.residency_ns[core * self.modes..][..usize::from(mode.0)];
+        let open = if self.cores[core].mode < mode { now - self.cores[core].since } else { 0 };
         row.iter().sum::<u64>() + open
     }
 
@@ -167,9 +184,9 @@ impl Meter {
         let joules = sums.iter().zip(&modes.watts).map(|(&ns, watts)| ns as f64 * 1e-9 * watts).sum();
         Residency {
             working_ns: sums[..gears].to_vec(),
-            waking_ns: sums[gears..2 * gears].iter().sum(),
-            polling_ns: sums[2 * gears..3 * gears].iter().sum(),
-            asleep_ns: sums[3 * gears..].to_vec(),
+            waking_ns: sums[2 * gears..3 * gears].iter().sum(),
+            polling_ns: sums[gears..2 * gears].iter().chain(&sums[3 * gears..4 * gears]).sum(),
+            asleep_ns: sums[usize::from(AWAKE) * gears..].to_vec(),
             joules,
         }
     }

@@ -51,3 +51,15 @@ fn entry_latency_costs_the_same_power_with_an_idle_sibling() {
     let (one, two) = (one.power.cores_watts, two.power.cores_watts);
     assert!((one / two - 1.0).abs() < 1e-6, "{one} W without hyperthreads, {two} W with them");
 }
+
+#[test]
+fn idle_polling_is_no_busy_time_for_ondemand() {
+    // The kernel's idle time counts the state POLL: cores at a tenth of their time cruise.
+    let fastest = |policies: &str| {
+        let outcome = with_threads(1, policies, &[("run.utilisation", Value::Float(0.1))]);
+        outcome.gears.last().expect("a gear").1
+    };
+    let (halting, polling) = (fastest("shallow + ondemand"), fastest("poll + ondemand"));
+    assert!(halting < 0.3, "halting: {halting} of the work in the fastest gear");
+    assert!(polling < 0.3, "polling: {polling} of the work in the fastest gear");
+}

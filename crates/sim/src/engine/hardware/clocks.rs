@@ -35,9 +35,14 @@ impl Hardware {
         threads
             .into_iter()
             .flatten()
-            .filter(|&thread| self.is_working(thread))
+            .filter(|&thread| self.is_at_work(thread))
             .map(|thread| self.wish[thread])
             .max()
+    }
+
+    /// It executes, if only to wait for a device.
+    fn is_at_work(&self, cpu: usize) -> bool {
+        self.is_working(cpu) || self.threads.mode(cpu) == self.modes.spinning(self.gear[cpu])
     }
 
     /// The CPU's core asks for this gear.
@@ -87,6 +92,8 @@ impl Hardware {
             // The clock of a sleeping core stands; it draws its state's power.
             if mode == self.modes.working(old) {
                 self.work(cpu, now);
+            } else if mode == self.modes.spinning(old) {
+                self.spin(cpu, now);
             } else if mode == self.modes.polling(old) {
                 self.poll(cpu, now);
             } else if mode == self.modes.waking(old) {

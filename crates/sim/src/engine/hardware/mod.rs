@@ -279,7 +279,13 @@ impl Hardware {
         self.set_mode(cpu, self.modes.working(self.gear[cpu]), now);
     }
 
-    /// The CPU spins from now on.
+    /// The CPU's thread spins for a device from now on.
+    #[inline]
+    pub fn spin(&mut self, cpu: usize, now: u64) {
+        self.set_mode(cpu, self.modes.spinning(self.gear[cpu]), now);
+    }
+
+    /// The CPU has nothing to do and polls from now on.
     #[inline]
     pub fn poll(&mut self, cpu: usize, now: u64) {
         self.set_mode(cpu, self.modes.polling(self.gear[cpu]), now);
@@ -344,6 +350,11 @@ impl Hardware {
     /// Time of one CPU that was not asleep.
     pub fn awake_ns(&self, cpu: usize, now: u64) -> u64 {
         self.threads.awake_ns(&self.modes, cpu, now)
+    }
+
+    /// Time of one CPU that was not idle: neither asleep nor polling.
+    pub fn busy_ns(&self, cpu: usize, now: u64) -> u64 {
+        self.threads.busy_ns(&self.modes, cpu, now)
     }
 
     /// Time of all CPUs by mode; joules are those of the threads as if each had a core, see
