@@ -293,11 +293,15 @@ impl Engine {
         }
     }
 
-    /// Sets how deep the CPU may sleep; a sleep too deep is ended so that it takes effect.
+    /// Sets how deep the CPU may sleep; a sleep too deep, or polling that need be no longer, is ended
+    /// so that it takes effect.
     pub(super) fn limit_idle(&mut self, cpu: usize, limit_ns: u64) {
         let tightened = limit_ns < self.cores[cpu].limit_ns;
         self.cores[cpu].limit_ns = limit_ns;
         let core = &self.cores[cpu];
+        if core.doing == Doing::Polling && !tightened && core.awake_until <= self.now {
+            return self.signal_work(cpu);
+        }
         if core.doing != Doing::Asleep {
             return;
         }

@@ -13,7 +13,7 @@ use hdrhistogram::Histogram;
 use machine::{
     Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,
 };
-use policy::active_idle::{ActiveIdle, Mode};
+use policy::active_idle::ActiveIdle;
 use policy::kind::Placed;
 use policy::peafowl::{
     Answer, ConnectionLoad, Departure, LearnedLimit, Order, Params, Sample, Verdict, Worker,
@@ -95,7 +95,7 @@ impl Placement {
             worked_ns: 0,
         };
         Some(Self {
-            active_idle: ActiveIdle::new(Mode::Halt, &places, shallowest),
+            active_idle: ActiveIdle::new(setup.active_idle, &places, shallowest),
             workers: places.iter().map(|&(id, _)| desk(id)).collect(),
             serves: vec![None; connections as usize],
             waiting: Vec::new(),

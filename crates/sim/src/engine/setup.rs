@@ -215,6 +215,8 @@ pub struct Setup {
     pub device: Option<Device>,
     /// Time on the way from one worker to another, for a connection that moves.
     pub transfer: Duration,
+    /// How the CPUs of active workers idle, where connections are placed.
+    pub active_idle: policy::active_idle::Mode,
     /// The limit that Peafowl's workers begin with.
     pub learned_limit: Option<Rate>,
     /// The pieces of a request, where it forks.

@@ -21,6 +21,7 @@ use crate::Goal;
 use crate::engine::{Dispatch, Measured, NoiseOn, Onto, Pick, ShardWork, Target, Wait};
 use crate::statistics::{Horizon, Precision};
 use machine::{Cstate, Duration, FrequencyTable, Rate};
+use policy::active_idle::Mode as ActiveIdle;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeMap;
 use workload::{Demand, Distribution};
@@ -160,6 +161,10 @@ pub struct Server {
     pub workers: Option<u16>,
     /// How long a connection that moves is on its way. 20 us: measured of `roost serve`.
     pub transfer: Option<Time>,
+    /// How the CPU of an active worker idles where a policy places connections: `halt` in its
+    /// shallowest state, `poll`, or `stock`, as deep as its idle policy likes. CPUs of parked workers
+    /// have no limit. `halt`.
+    pub active_idle: Option<ActiveIdle>,
     /// Each worker's load limit, known when the run begins, in requests per second: Peafowl learns
     /// it from a peak, and a run at one load has none.
     #[serde(with = "workload::rate_text::optional")]

@@ -2,7 +2,7 @@
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
-use crate::engine::{Device, MAX_CPUS, Nic, Noise, Setup};
+use crate::engine::{Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
 use crate::policies::{Policies, REGISTRIES, takes_parameters, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
@@ -228,6 +228,12 @@ impl Document {
                 "at least one, and no more than there are CPUs",
             ));
         }
+        if server.active_idle.is_some() && server.dispatch != Dispatch::Connections {
+            let problem = "only a policy that places connections tells active workers from parked ones";
+            let fix = "set server.dispatch = \"connections\", or leave it out and name an idle policy, \
+                       such as `poll`";
+            return Err(self.wrong("server.active_idle", problem, fix));
+        }
         let mut noise = Vec::new();
         for (place, table) in server.noise.iter().enumerate() {
             let key = format!("server.noise.{place}");
@@ -305,6 +311,7 @@ impl Document {
             nic,
             device,
             transfer: server.transfer.map_or(Duration::from_micros(20), |time| time.0),
+            active_idle: server.active_idle.unwrap_or_default(),
             learned_limit: server.learned_limit,
             shards,
             closed,

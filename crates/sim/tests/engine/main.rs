@@ -3,6 +3,7 @@
 //! The engine itself asserts Little's law and that no core's time is lost, at the end of every run,
 //! so each run here tests those too.
 
+mod active_idle;
 mod clients;
 mod combinations;
 mod devices;
