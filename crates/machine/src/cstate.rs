@@ -28,10 +28,18 @@ pub struct Cstate {
     /// apart. Linux's exit latency already covers the worst case of entry and exit together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry_latency: Option<Duration>,
-    /// The shortest sleep for which this state saves energy (cpuidle `residency`).
+    /// The shortest sleep for which this state saves energy (cpuidle `residency`), its entry
+    /// included.
     pub target_residency: Duration,
     /// Core power in this state, where known.
     pub power: Option<Microwatts>,
+}
+
+impl Cstate {
+    /// The time that a wake-up takes: measured where that is known, else as advertised.
+    pub fn real_exit_latency(&self) -> Duration {
+        self.true_exit_latency.unwrap_or(self.exit_latency)
+    }
 }
 
 /// A CPU's idle states in cpuidle's order, shallow to deep.

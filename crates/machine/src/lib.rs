@@ -21,6 +21,7 @@ mod presets;
 mod reading;
 mod time;
 mod topology;
+mod waking;
 
 pub use command::{Command, FrequencyLimit, IdleLimit, Pick};
 pub use cstate::{Cstate, CstateKind, CstateTable};
@@ -35,3 +36,4 @@ pub use presets::Processor;
 pub use reading::{CpuReading, EnergyReading, Reading, ServiceReading, WorkerReading};
 pub use time::{Duration, Instant, ParseDurationError, Rate, Ratio};
 pub use topology::{Cpu, CpuList, ParseCpuListError, Topology};
+pub use waking::Waking;

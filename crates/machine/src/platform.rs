@@ -15,7 +15,7 @@
 //! latency and do not rise in power, and none has a target residency below its exit latency. No
 //! state takes more power than the slowest gear at work.
 
-use crate::{CstateKind, CstateTable, Duration, Kilohertz, Microwatts, PowerModel};
+use crate::{CstateKind, CstateTable, Duration, Kilohertz, Microwatts, PowerModel, Waking};
 use serde::{Deserialize, Serialize};
 
 /// How a gear slows the core.
@@ -115,6 +115,9 @@ pub struct Platform {
     /// Faster than nominal while few cores are awake; by number of cores. Empty: turbo is off.
     #[serde(default)]
     pub turbo: Vec<TurboBin>,
+    /// How the energy of waking is settled.
+    #[serde(default)]
+    pub waking: Waking,
     /// Power of a socket beside its cores, while any core of it is awake or it has no package
     /// state.
     pub uncore: Microwatts,

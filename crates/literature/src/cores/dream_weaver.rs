@@ -37,7 +37,7 @@ pub static ENTRY: Entry = Entry {
     origin: "DreamWeaver (Meisner and Wenisch, ASPLOS 2012), recalled",
     make: Make::Nap(|making| {
         let exit_latency = making.platform.cstates.0.last().map_or(Duration::ZERO, |state| {
-            let exit = state.true_exit_latency.unwrap_or(state.exit_latency);
+            let exit = state.real_exit_latency();
             exit + state.entry_latency.unwrap_or_default()
         });
         Box::new(DreamWeaver::new(making.params(), making.workers, exit_latency))

@@ -2,7 +2,7 @@
 
 use crate::{
     ClockDomain, Cstate, CstateKind, CstateTable, Duration, FrequencyTable, Gear, GearKind, Kilohertz,
-    Microwatts, PackageState, Platform, PowerModel, TurboBin,
+    Microwatts, PackageState, Platform, PowerModel, TurboBin, Waking,
 };
 use serde::Deserialize;
 
@@ -29,6 +29,9 @@ pub(super) struct Description {
     cstates: Vec<State>,
     gears: Gears,
     domain: ClockDomain,
+    /// How the energy of waking is settled.
+    #[serde(default)]
+    waking: Waking,
     /// From a request for a clock until it is in effect.
     #[serde(with = "crate::duration_text")]
     delay: Duration,
@@ -136,6 +139,7 @@ impl Description {
                 stall: Duration::ZERO,
             },
             turbo: Vec::new(),
+            waking: self.waking,
             uncore,
             rest: self.rest_watts.map_or(rest, Microwatts::from_watts),
             sources: self.sources(),
@@ -229,9 +233,19 @@ impl Description {
         Microwatts::from_watts(watts).max(Microwatts::from_watts(self.cstates[0].watts))
     }
 
+    fn waking_source(&self) -> &'static str {
+        match self.waking {
+            Waking::BreakEven => "waking: breaks even at the target residencies of the idle table [K]",
+            Waking::FullPower => {
+                "waking: as work for the whole exit latency, since firmware gives no target residency \
+                 and Linux takes twice the latency [K]"
+            }
+        }
+    }
+
     fn sources(&self) -> Vec<String> {
         let Sources { idle, active, asleep, gears, changes, uncore, package, rest, notes } = &self.sources;
-        let mut lines = vec![idle.as_str(), active, asleep, gears, changes, uncore];
+        let mut lines = vec![idle.as_str(), active, asleep, self.waking_source(), gears, changes, uncore];
         if self.uncore().1.is_some() {
             lines.push(package);
         }

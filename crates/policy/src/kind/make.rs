@@ -46,7 +46,7 @@ impl Making<'_> {
     /// The idle states from shallow to deep, with the exit latencies that the machine has.
     pub fn states(&self) -> Vec<SleepState> {
         let state = |state: &machine::Cstate| SleepState {
-            exit_latency: state.true_exit_latency.unwrap_or(state.exit_latency),
+            exit_latency: state.real_exit_latency(),
             power: state.power.unwrap_or_default(),
         };
         self.platform.cstates.0.iter().map(state).collect()

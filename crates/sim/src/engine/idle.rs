@@ -25,7 +25,7 @@ pub(super) struct Sleepers {
     true_exit_ns: Vec<u64>,
     /// Time and energy by state, for the clairvoyant that minds energy: watts.
     watts: Vec<f64>,
-    active_watts: f64,
+    wake_joules: Vec<f64>,
 }
 
 /// Something that comes at every multiple of its period.
@@ -73,12 +73,9 @@ impl Sleepers {
             tick: Periodic::new(setup.tick.map_or(NEVER, |tick| tick.as_nanos().max(1))),
             timer: Periodic::new(setup.timer.as_nanos()),
             tick_cost_ns: setup.tick_cost.as_nanos(),
-            true_exit_ns: states
-                .iter()
-                .map(|state| state.true_exit_latency.unwrap_or(state.exit_latency).as_nanos())
-                .collect(),
+            true_exit_ns: states.iter().map(|state| state.real_exit_latency().as_nanos()).collect(),
             watts: states.iter().map(|state| state.power.map_or(0.0, |power| power.as_watts())).collect(),
-            active_watts: platform.frequencies.gears.last().map_or(0.0, |gear| gear.power.as_watts()),
+            wake_joules: platform.wake_joules(),
         }
     }
 
@@ -156,10 +153,9 @@ impl Engine {
         if which != Clairvoyance::LeastEnergy {
             return table.deepest_for(Duration::from_nanos(length_ns), limit) as u8;
         }
-        // Energy of the sleep and of the wake-up that follows it, at active power.
+        // Of the sleep, and of the wake-up that follows it.
         let energy = |state: usize| {
-            self.sleepers.watts[state] * length_ns as f64
-                + self.sleepers.active_watts * self.sleepers.true_exit_ns[state] as f64
+            self.sleepers.watts[state] * length_ns as f64 * 1e-9 + self.sleepers.wake_joules[state]
         };
         let within = |&state: &usize| state == 0 || table.exit_latency(state) <= limit;
         let states = (0..table.len()).filter(within);

@@ -1,7 +1,8 @@
 //! Where each core's time goes, and the energy that follows from it.
 //!
-//! A core is in one *mode* at a time: working, spinning, waking up or polling in a gear, or asleep
-//! in an idle state. A thread that *spins* waits for a device; a core that *polls* is idle. The meter adds up the time in each mode and nothing else; energy is computed from the
+//! A core is in one *mode* at a time: working, spinning or polling in a gear, or waking up from,
+//! entering or asleep in an idle state. A thread that *spins* waits for a device; a core that *polls*
+//! is idle. The meter adds up the time in each mode and nothing else; energy is computed from the
 //! sums when it is read. So a change of mode costs one addition, and joules cannot drift away
 //! from residencies. Energy that belongs to no mode (the mean of two levels while a clock changes,
 //! a turbo clock's surplus) is added beside.
@@ -9,10 +10,10 @@
 //! Hyperthreads: each thread has its own modes; the physical core, which draws the power, is in the
 //! most awake of its threads' modes.
 
-use machine::Platform;
+use machine::{Platform, Waking};
 
-/// A core's mode, as an index; smaller is more awake. Working, spinning, waking and polling come
-/// once per gear.
+/// A core's mode, as an index; smaller is more awake. Working, spinning and polling come once per
+/// gear, entering a sleep and sleeping once per idle state, and waking up both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mode(u8);
 
@@ -25,17 +26,27 @@ impl Mode {
 #[derive(Clone, Debug)]
 pub struct Modes {
     gears: u8,
+    states: u8,
+    waking: Waking,
     watts: Vec<f64>,
 }
 
 impl Modes {
     /// The modes of the platform's cores.
     pub fn new(platform: &Platform) -> Self {
-        let gears: Vec<f64> = platform.frequencies.gears.iter().map(|gear| gear.power.as_watts()).collect();
-        let states = platform.cstates.0.iter().map(|state| state.power.map_or(0.0, |power| power.as_watts()));
-        let awake = std::iter::repeat_n(&gears, usize::from(AWAKE)).flatten().copied();
-        let watts = awake.chain(states).collect();
-        Self { gears: gears.len() as u8, watts }
+        let states = &platform.cstates.0;
+        let gears = platform.frequencies.gears.iter().map(|gear| gear.power.as_watts());
+        let asleep = states.iter().map(|state| state.power.map_or(0.0, |power| power.as_watts()));
+        // A wake-up that takes no time is paid apart.
+        let waking = states.iter().zip(platform.wake_joules()).zip(asleep.clone());
+        let waking = waking.map(|((state, joules), asleep)| match state.real_exit_latency().as_secs_f64() {
+            0.0 => asleep,
+            seconds => joules / seconds,
+        });
+        let awake = gears.clone().chain(gears.clone()).chain(gears.clone()).chain(gears);
+        let watts = awake.chain(waking).chain(asleep.clone()).chain(asleep).collect();
+        let gears = platform.frequencies.gears.len() as u8;
+        Self { gears, states: states.len() as u8, waking: platform.waking, watts }
     }
 
     #[inline]
@@ -49,36 +60,57 @@ impl Modes {
         Mode(self.gears + gear)
     }
 
-    /// Between the wake-up signal and the first instruction: burns as if it worked.
-    #[inline]
-    pub fn waking(&self, gear: u8) -> Mode {
-        Mode(2 * self.gears + gear)
-    }
-
     /// Polling with nothing to do: burns as if it worked.
     #[inline]
     pub fn polling(&self, gear: u8) -> Mode {
-        Mode(3 * self.gears + gear)
+        Mode(2 * self.gears + gear)
+    }
+
+    /// Between the wake-up signal and the first instruction.
+    #[inline]
+    pub fn waking(&self, state: u8, gear: u8) -> Mode {
+        match self.waking {
+            Waking::FullPower => Mode(3 * self.gears + gear),
+            Waking::BreakEven => Mode(4 * self.gears + state),
+        }
+    }
+
+    /// On the way into a state. What this takes beyond the state's power is part of the wake-up's
+    /// energy, where that follows from the state's target residency.
+    #[inline]
+    pub fn entering(&self, state: u8, gear: u8) -> Mode {
+        match self.waking {
+            Waking::FullPower => Mode(3 * self.gears + gear),
+            Waking::BreakEven => Mode(4 * self.gears + self.states + state),
+        }
     }
 
     #[inline]
     pub fn asleep(&self, state: u8) -> Mode {
-        Mode(AWAKE * self.gears + state)
+        Mode(4 * self.gears + 2 * self.states + state)
     }
 
     /// The idle state of a mode; `None` if awake.
     #[inline]
     pub fn state(&self, mode: Mode) -> Option<u8> {
-        mode.0.checked_sub(AWAKE * self.gears)
+        mode.0.checked_sub(self.asleep(0).0)
+    }
+
+    /// A core in it draws power by its gear.
+    #[inline]
+    pub fn has_clock(&self, mode: Mode) -> bool {
+        mode.0 < 4 * self.gears
+    }
+
+    /// The same mode in another gear, where it has one.
+    pub fn in_gear(&self, mode: Mode, gear: u8) -> Mode {
+        if self.has_clock(mode) { Mode(mode.0 / self.gears * self.gears + gear) } else { mode }
     }
 
     fn count(&self) -> usize {
         self.watts.len()
     }
 }
-
-/// So many modes of each gear.
-const AWAKE: u8 = 4;
 
 /// Time by mode of a set of cores.
 #[derive(Clone, Debug)]
@@ -156,7 +188,9 @@ impl Meter {
 
     /// Time of one core that was not idle, up to `now`: all but sleep and polling.
     pub fn busy_ns(&self, modes: &Modes, core: usize, now: u64) -> u64 {
-        self.before_ns(modes.polling(0), core, now)
+        let beyond = Mode(modes.polling(0).0 + modes.gears);
+        let polling = self.before_ns(beyond, core, now) - self.before_ns(modes.polling(0), core, now);
+        self.awake_ns(modes, core, now) - polling
     }
 
     /// Time of one core that executed, up to `now`.
@@ -173,7 +207,7 @@ impl Meter {
 
     /// Everything up to `now`, over the cores in `cores`.
     pub fn residency(&self, modes: &Modes, cores: std::ops::Range<usize>, now: u64) -> Residency {
-        let gears = usize::from(modes.gears);
+        let (gears, asleep) = (usize::from(modes.gears), usize::from(modes.asleep(0).0));
         let mut sums = vec![0u64; self.modes];
         for core in cores {
             for (sum, ns) in sums.iter_mut().zip(&self.residency_ns[core * self.modes..][..self.modes]) {
@@ -184,9 +218,9 @@ impl Meter {
         let joules = sums.iter().zip(&modes.watts).map(|(&ns, watts)| ns as f64 * 1e-9 * watts).sum();
         Residency {
             working_ns: sums[..gears].to_vec(),
-            waking_ns: sums[2 * gears..3 * gears].iter().sum(),
-            polling_ns: sums[gears..2 * gears].iter().chain(&sums[3 * gears..4 * gears]).sum(),
-            asleep_ns: sums[usize::from(AWAKE) * gears..].to_vec(),
+            waking_ns: sums[3 * gears..asleep].iter().sum(),
+            polling_ns: sums[gears..3 * gears].iter().sum(),
+            asleep_ns: sums[asleep..].to_vec(),
             joules,
         }
     }

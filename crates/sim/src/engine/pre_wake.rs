@@ -37,7 +37,7 @@ impl PreWake {
         let awake = platform.frequencies.gears.last()?.power;
         let costs = |cpu: usize| CpuCosts {
             cpu: CpuId(cpu as u16),
-            exit_latency: exit_latency.unwrap_or(deepest.true_exit_latency.unwrap_or(deepest.exit_latency)),
+            exit_latency: exit_latency.unwrap_or(deepest.real_exit_latency()),
             min_sleep: platform.cstates.0.first().map_or(Duration::ZERO, |state| state.target_residency),
             power: awake,
         };

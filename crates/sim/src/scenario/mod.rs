@@ -20,7 +20,7 @@ pub use resolve::Contestant;
 use crate::Goal;
 use crate::engine::{Dispatch, Measured, NoiseOn, Onto, Pick, ShardWork, Target, Wait};
 use crate::statistics::{Horizon, Precision};
-use machine::{Cstate, Duration, FrequencyTable, Rate};
+use machine::{Cstate, Duration, FrequencyTable, Rate, Waking};
 use policy::active_idle::Mode as ActiveIdle;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use std::collections::BTreeMap;
@@ -87,6 +87,9 @@ pub struct Machine {
     pub timer: Option<Time>,
     /// CPU time of a tick that comes to an idle CPU. 2 us \[D\].
     pub tick_cost: Option<Time>,
+    /// How the energy of waking is settled: `break-even` at the idle states' target residencies, or
+    /// `full-power`, as work for the whole exit latency.
+    pub waking: Option<Waking>,
     /// Watts of a socket beside its cores.
     pub uncore_watts: Option<f64>,
     /// Watts of the rest of the server.

@@ -95,6 +95,7 @@ impl Document {
                 }));
             }
         }
+        platform.waking = table.waking.unwrap_or(platform.waking);
         if table.package == Some(false) {
             platform.package = None;
         }

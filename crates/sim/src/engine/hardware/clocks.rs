@@ -85,19 +85,13 @@ impl Hardware {
             self.gear[cpu] = change.goal;
             // Paid by the core, not by each of its threads.
             let is_first = cpu < self.socket_of_core.len();
-            if is_first && self.modes.state(self.core_mode(cpu)).is_none() {
+            if is_first && self.modes.has_clock(self.core_mode(cpu)) {
                 self.extra_joules += surplus * (now - change.asked_at) as f64 * 1e-9;
             }
-            let mode = self.threads.mode(cpu);
             // The clock of a sleeping core stands; it draws its state's power.
-            if mode == self.modes.working(old) {
-                self.work(cpu, now);
-            } else if mode == self.modes.spinning(old) {
-                self.spin(cpu, now);
-            } else if mode == self.modes.polling(old) {
-                self.poll(cpu, now);
-            } else if mode == self.modes.waking(old) {
-                self.set_mode(cpu, self.modes.waking(change.goal), now);
+            let mode = self.threads.mode(cpu);
+            if self.modes.has_clock(mode) {
+                self.set_mode(cpu, self.modes.in_gear(mode, change.goal), now);
             }
         }
         Some(self.stall_ns)

@@ -3,19 +3,20 @@
 //!
 //! It knows nothing of requests. Time is in nanoseconds since the run began.
 //!
-//! Rules (the default rules of the delaying-policies literature, see the Peafowl paper, section
-//! 4.3):
-//! - Waking takes the *true* exit latency where one is known, else the advertised one, and burns as
-//!   much as working. Where a state has an entry latency, a wake-up that comes during the entry
-//!   waits for its end.
-//! - A change of gear takes effect `delay` after it was asked for. Meanwhile the core runs on at
+//! Rules:
+//! - Waking takes the *true* exit latency where one is known, else the advertised one. Its energy is
+//!   [`Platform::wake_joules`]. Where a state has an entry latency, a wake-up that comes during the
+//!   entry waits for its end.
+//! - A change of gear takes effect `delay` after it was asked for (as in the Peafowl paper's
+//!   simulation, section 4.3). Meanwhile the core runs on at
 //!   the old speed and draws the mean of both levels; then it stands still for `stall`. While one
 //!   change is under way a newer wish replaces its goal, not its time.
 //! - A package sleeps while all its cores are deep enough; the core that ends it pays its exit
 //!   latency too.
-//! - Turbo clocks are in `turbo`.
+//! - Turbo clocks are in `turbo`, gears in `clocks`, sleep and waking in `sleeps`.
 
 mod clocks;
+mod sleeps;
 
 use super::cpu_set::MAX_CPUS;
 use super::meter::{Meter, Mode, Modes, Residency};
@@ -49,6 +50,7 @@ pub struct Hardware {
     slowness: Vec<f64>,
     gear_watts: Vec<f64>,
     exit_ns: Vec<u64>,
+    wake_joules: Vec<f64>,
     entry_ns: Vec<u64>,
     has_entry: bool,
     /// When the present sleep began.
@@ -120,9 +122,8 @@ impl Hardware {
             stall_ns: table.stall.as_nanos(),
             slowness: table.gears.iter().map(|gear| nominal / gear.frequency.0 as f64).collect(),
             gear_watts: table.gears.iter().map(|gear| gear.power.as_watts()).collect(),
-            exit_ns: (platform.cstates.0.iter())
-                .map(|state| state.true_exit_latency.unwrap_or(state.exit_latency).as_nanos())
-                .collect(),
+            exit_ns: (platform.cstates.0.iter()).map(|state| state.real_exit_latency().as_nanos()).collect(),
+            wake_joules: platform.wake_joules(),
             entry_ns: (platform.cstates.0.iter())
                 .map(|state| state.entry_latency.map_or(0, |entry| entry.as_nanos()))
                 .collect(),
@@ -289,44 +290,6 @@ impl Hardware {
     #[inline]
     pub fn poll(&mut self, cpu: usize, now: u64) {
         self.set_mode(cpu, self.modes.polling(self.gear[cpu]), now);
-    }
-
-    #[inline]
-    pub fn sleep(&mut self, cpu: usize, state: u8, now: u64) {
-        self.transitions += 1;
-        self.slept_at[cpu] = now;
-        self.set_mode(cpu, self.modes.asleep(state), now);
-    }
-
-    /// The CPU is signalled in its sleep: how long until it executes.
-    #[inline]
-    pub fn wake(&mut self, cpu: usize, now: u64) -> u64 {
-        let Some(state) = self.modes.state(self.threads.mode(cpu)) else { return 0 };
-        let mut exit = self.exit_ns[usize::from(state)];
-        if self.has_entry {
-            exit += self.end_entry(cpu, usize::from(state), now);
-        }
-        if self.package_from.is_some() && self.sockets[self.socket(cpu)].awake == 0 {
-            exit += self.package_exit_ns;
-        }
-        self.set_mode(cpu, self.modes.waking(self.gear[cpu]), now);
-        exit
-    }
-
-    /// Books the entry into the present sleep as time awake. The time until it is over: it cannot
-    /// be cut short.
-    fn end_entry(&mut self, cpu: usize, state: usize, now: u64) -> u64 {
-        let waking = self.modes.waking(self.gear[cpu]);
-        let (entry, slept) = (self.entry_ns[state], now - self.slept_at[cpu]);
-        self.threads.rebook(cpu, waking, entry.min(slept));
-        let left = entry.saturating_sub(slept);
-        let core = cpu % self.socket_of_core.len();
-        let Some(physical) = &mut self.physical else { return left };
-        // A core enters the shallower of its threads' states when the last of them sleeps.
-        let Some(state) = self.modes.state(physical.mode(core)) else { return left };
-        let (entry, slept) = (self.entry_ns[usize::from(state)], now - physical.since(core));
-        physical.rebook(core, waking, entry.min(slept));
-        left.max(entry.saturating_sub(slept))
     }
 
     /// Number of sleeps begun so far.
