@@ -65,6 +65,22 @@ impl ConnectionLoad {
         }
     }
 
+    /// The published code's look at a guest: if the open window holds `rerate` times the requests of
+    /// a report period at the old rate, the new rate counts at once. By how much the rate rose.
+    pub fn rerate(&mut self, now: Instant, params: &Params) -> Rate {
+        let Some(old) = self.measured.filter(|_| params.rerate > 0.0 && params.load == Load::Requests) else {
+            return Rate::ZERO;
+        };
+        let period_s = params.report_period.as_secs_f64();
+        if f64::from(self.requests) < params.rerate * old.as_per_second() * period_s {
+            return Rate::ZERO;
+        }
+        let elapsed = now.since(self.window_start).max(params.report_period);
+        let new = Rate::of(u64::from(self.requests), elapsed);
+        self.measured = Some(new);
+        new - old
+    }
+
     /// The load at `now`, in the unit that the policy counts in.
     pub fn load(&self, now: Instant, params: &Params) -> Rate {
         let rate = self.rate(now, params);
@@ -132,6 +148,30 @@ mod tests {
         assert!((load.rate(at(0.05), &params).as_per_second() - 1e5).abs() < 1.0);
         let short = steady(1e-5, 0.01, &params);
         assert_eq!(short.measured, None, "n requests came, but in too short a time");
+    }
+
+    #[test]
+    fn a_window_with_more_than_the_old_rate_gives_counts_at_once() {
+        let second = Duration::from_secs(1);
+        let params = Params {
+            window_requests: 1,
+            window_span: second,
+            report_period: second,
+            rerate: 1.125,
+            ..Params::default()
+        };
+        let mut load = steady(0.01, 1.0, &params);
+        assert_eq!(load.rate(at(1.0), &params), Rate::per_second(100.0));
+        for request in 1..113 {
+            load.record(at(1.0 + 0.001 * f64::from(request)), 1, Duration::ZERO, &params);
+            assert_eq!(load.rerate(at(1.2), &params), Rate::ZERO);
+        }
+        load.record(at(1.2), 1, Duration::ZERO, &params);
+        assert_eq!(load.rerate(at(1.2), &params), Rate::per_second(13.0), "113 in a period of a second");
+        assert_eq!(load.rate(at(1.2), &params), Rate::per_second(113.0));
+        let off = Params { rerate: 0.0, ..params };
+        load.record(at(1.3), 500, Duration::ZERO, &off);
+        assert_eq!(load.rerate(at(1.3), &off), Rate::ZERO);
     }
 
     #[test]

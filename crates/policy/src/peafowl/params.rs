@@ -85,6 +85,7 @@ pub struct Params {
     #[serde(with = "machine::duration_text")]
     pub block: Duration,
     pub headroom: f64,
+    pub rerate: f64,
     #[serde(with = "machine::duration_text")]
     pub fit_patience: Duration,
     pub min_active: u16,
@@ -155,8 +156,12 @@ impl Check for Params {
             .source("Peafowl, section 3.2.2"),
         number("headroom", "a destination is filled up to this share of its limit")
             .above_zero()
-            .not_above("approach")
-            .source("ours: below `approach` by more than the noise; 1 in the paper"),
+            .source("ours: below `approach` by more than the noise; 1 in the paper and in its code"),
+        number(
+            "rerate",
+            "a guest with this multiple of its rate in an open report period is re-rated at once",
+        )
+        .source("1.1 in the paper's published code; zero switches it off"),
         time("fit_patience", "a worker is emptied after it would have fitted elsewhere for this long")
             .source("ours: five reports; zero, as printed, believes the first"),
         count("min_active", "workers that are always awake").above_zero().source("ours"),
@@ -215,6 +220,7 @@ impl Default for Params {
             stall_memory: Duration::from_millis(20),
             block: Duration::from_secs(30),
             headroom: 0.8,
+            rerate: 0.0,
             fit_patience: Duration::from_millis(500),
             min_active: 1,
             order_patience: Duration::from_millis(10),
@@ -275,7 +281,8 @@ impl Params {
     ///
     /// Divided are the times in which load changes: block, learning, report period and with it the
     /// measuring window, patience with a fit or an imbalance. A report period is not below 20 ms:
-    /// requests come no faster in a compressed day, and a rate needs some to be measured from. Not
+    /// requests come no faster in a compressed day, and a rate needs some to be measured from. The
+    /// excess that re-rates a guest grows as the noise of a count over that shorter period. Not
     /// divided are the times of single requests and transfers: order patience and deadline, arrival
     /// grace, stall memory.
     pub fn scaled(self, factor: f64) -> Self {
@@ -285,6 +292,7 @@ impl Params {
         let period_ratio = report_period.as_nanos() as f64 / self.report_period.as_nanos().max(1) as f64;
         Self {
             report_period,
+            rerate: if self.rerate > 0.0 { 1.0 + (self.rerate - 1.0) / period_ratio.sqrt() } else { 0.0 },
             window_span: self.window_span.scale(period_ratio),
             capacity_memory: self.capacity_memory.scale(period_ratio),
             learn_after: divided(self.learn_after),
@@ -324,6 +332,9 @@ mod tests {
         assert_eq!(params.imbalance_patience, Some(Duration::from_secs(1)));
         assert_eq!(params.order_patience, Params::default().order_patience);
         assert_eq!(Params::default().scaled(1.0), Params::default());
+        let published = Params { report_period: Duration::from_secs(1), rerate: 1.1, ..Params::default() };
+        // A period of 20 ms counts a fiftieth, with seven times the noise.
+        assert!((published.scaled(50.0).rerate - (1.0 + 0.1 * 50_f64.sqrt())).abs() < 1e-12);
     }
 
     #[test]

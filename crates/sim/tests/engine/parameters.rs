@@ -109,6 +109,7 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
         "swell_depth",
         "stall_memory",
         "block",
+        "rerate",
         "fit_patience",
         "order_patience",
         "arrival_grace",

@@ -180,6 +180,9 @@ impl Worker {
         };
         connection.load.record(now, requests, work, &self.params);
         let home = connection.home;
+        if home != self.id {
+            self.load += connection.load.rerate(now, &self.params);
+        }
         if let Some(order) = self.order
             && matches!(order.pick, Pick::NextServed)
             && (!order.homing || home == order.target)

@@ -181,3 +181,33 @@ fn a_slot_cannot_be_taken_twice() {
     let mut worker = fresh(&[HERE]);
     worker.handle_arrival(at_ms(1), 0, ConnId(5), HERE, ConnectionLoad::new(at_ms(1)));
 }
+
+#[test]
+fn a_guest_that_swells_goes_home_before_the_next_report() {
+    let second = Duration::from_secs(1);
+    let published = Params {
+        window_requests: 1,
+        window_span: second,
+        report_period: second,
+        approach: 0.9,
+        headroom: 1.0,
+        rerate: 1.125,
+        ..Params::paper()
+    };
+    let sends = |homes: &[WorkerId]| {
+        let mut worker = with_homes(limited(117.0, published), homes);
+        for request in 1..=100 {
+            worker.handle_served(at_ms(10 * request), 0, 1, Duration::ZERO);
+        }
+        worker.handle_report(
+            at_ms(1000),
+            &Sample { busy: machine::Ratio::new(0.5), requests: 100, tail: None },
+        );
+        (1..=120)
+            .map(|request| worker.handle_served(at_ms(1000 + request), 0, 1, Duration::ZERO))
+            .position(|verdict| verdict != Verdict::Stay)
+    };
+    // 100 a second are below 105.3, 113 are above.
+    assert_eq!(sends(&[THERE]), Some(112), "the 113th request re-rates it");
+    assert_eq!(sends(&[HERE]), None, "a resident has nowhere to go");
+}
