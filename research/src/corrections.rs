@@ -33,6 +33,9 @@ pub struct Correction {
     /// Commits of the simulator that carry it, for one without keys.
     #[serde(default)]
     pub commits: Vec<String>,
+    /// It changes the printed numbers that ours stand beside, and no run: the reason.
+    #[serde(default)]
+    pub unit: Option<String>,
     #[serde(default)]
     before: Vec<Before>,
 }
@@ -59,29 +62,34 @@ impl Correction {
         !self.before.is_empty()
     }
 
-    /// The commands that show the effect of one without keys: a copy of this tree without its
-    /// commits, and the same figures in it.
-    pub fn commands(&self) -> [String; 2] {
+    /// The way to see the effect of one without keys: the commands for a copy of this tree without its
+    /// commits and the same figures in it; or why no run changes.
+    pub fn elsewhere(&self) -> Option<String> {
+        if let Some(unit) = &self.unit {
+            return Some(format!("no run changes: {unit}"));
+        }
+        let (id, commits) = (&self.id, self.commits.join(" "));
+        (!self.has_keys()).then(|| {
+            format!(
+                "a change of the simulator, so two builds are compared: `git worktree add --detach \
+                 ../without-{id} && git -C ../without-{id} revert --no-edit {commits}` and `cargo run \
+                 --release -p papers --manifest-path ../without-{id}/Cargo.toml -- {}`",
+                self.papers()
+            )
+        })
+    }
+
+    /// The paper whose claims it can move, or `all`.
+    fn papers(&self) -> &str {
         let mut papers = self.claims.iter().map(|claim| match claim.split('-').next() {
             Some("hurry") => "hurry-up",
             Some("sleeps") => "cpu-sleeps",
             word => word.unwrap_or("all"),
         });
-        let figures = match papers.next() {
+        match papers.next() {
             Some(paper) if papers.all(|other| other == paper) => paper,
             _ => "all",
-        };
-        let commits = self.commits.join(" ");
-        [
-            format!(
-                "git worktree add --detach ../without-{0} && git -C ../without-{0} revert --no-edit {commits}",
-                self.id
-            ),
-            format!(
-                "cargo run --release -p papers --manifest-path ../without-{}/Cargo.toml -- {figures}",
-                self.id
-            ),
-        ]
+        }
     }
 
     /// A claim is one of those that it was said to move.
@@ -92,12 +100,13 @@ impl Correction {
         })
     }
 
-    /// Exactly one of the two ways to show its effect.
+    /// Exactly one of the ways to show its effect.
     pub fn check(&self) -> Result<(), String> {
-        if self.has_keys() == self.commits.is_empty() {
+        let ways = [self.has_keys(), !self.commits.is_empty(), self.unit.is_some()];
+        if ways.into_iter().filter(|is_given| *is_given).count() == 1 {
             Ok(())
         } else {
-            Err("give either `before`, the values that figures had, or `commits`".into())
+            Err("give one of `before`, the values that figures had, `commits` and `unit`".into())
         }
     }
 
@@ -247,6 +256,16 @@ impl<'a> Plan<'a> {
         self.claims.iter().flat_map(of_claim).collect()
     }
 
+    /// Whether each of its boards has other runs without it; `None` if it has none.
+    #[cfg(test)]
+    pub fn changes_all(&self) -> Option<bool> {
+        let digests = |board: &Board| -> Vec<String> {
+            board.places.iter().map(|place| place.planned.key.scenario.clone()).collect()
+        };
+        let differ = |[with, without]: &[Board; 2]| digests(with) != digests(without);
+        (!self.boards.is_empty()).then(|| self.boards.iter().all(differ))
+    }
+
     /// From runs that have been made.
     pub fn effect(&self, runs: &Runs) -> Effect<'a> {
         let value = |claim: &Claim, board: &Board| {
@@ -296,10 +315,12 @@ mod tests {
         };
         let of_simulator = correction("commits = [\"12aaa6a6\"]");
         of_simulator.check().unwrap();
-        assert!(of_simulator.commands()[0].contains("revert --no-edit 12aaa6a6"));
-        assert!(of_simulator.commands()[1].ends_with("-- all"));
+        let commands = of_simulator.elsewhere().unwrap();
+        assert!(commands.contains("revert --no-edit 12aaa6a6") && commands.contains("-- all`"), "{commands}");
         assert!(of_simulator.expects("carb-slow-p95") && !of_simulator.expects("sleeps-xy"));
-        correction("[[before]]\nfigures = [\"carb\"]").check().unwrap();
+        let of_scenarios = correction("[[before]]\nfigures = [\"carb\"]");
+        of_scenarios.check().unwrap();
+        assert!(of_scenarios.elsewhere().is_none());
         assert!(correction("").check().is_err());
         assert!(correction("commits = [\"1\"]\n[[before]]\nfigures = [\"carb\"]").check().is_err());
     }

@@ -345,6 +345,24 @@ mod tests {
     }
 
     #[test]
+    fn every_correction_can_be_undone_where_it_says_and_names_claims_that_there_are() {
+        let library = library();
+        let planned =
+            plan(&library, &Request { names: vec!["all".to_owned()], ..Request::default() }).unwrap();
+        for correction in &library.corrections {
+            for named in &correction.claims {
+                let start = named.trim_end_matches('*');
+                let is_one = |claim: &claim::Claim| claim.id.starts_with(start);
+                assert!(library.headlines.iter().any(is_one), "{}: {named}", correction.id);
+            }
+            let plan =
+                corrections::Plan::new(&library, correction, &planned, |document| Ok(document.clone()));
+            let plan = plan.unwrap_or_else(|problem| panic!("{}: {problem:#}", correction.id));
+            assert_eq!(plan.changes_all(), correction.has_keys().then_some(true), "{}", correction.id);
+        }
+    }
+
+    #[test]
     fn no_figure_uses_an_estimate_that_was_replaced() {
         let library = library();
         for (paper, name) in library.names().unwrap() {

@@ -183,10 +183,8 @@ fn corrected(text: &mut String, reproduction: &Reproduction<'_>) {
             cell(&correction.what),
             cell(&correction.source)
         );
-        if !correction.has_keys() {
-            let [first, second] = correction.commands();
-            let _ =
-                writeln!(text, "A change of the simulator, so two builds compare: `{first}`, `{second}`.");
+        if let Some(elsewhere) = correction.elsewhere() {
+            let _ = writeln!(text, "To see its effect: {elsewhere}.");
             continue;
         }
         text.push_str("\n| claim | all corrected | without it | |\n|---|---|---|---|\n");

@@ -148,9 +148,8 @@ fn corrected(reproduction: &Reproduction<'_>) -> Option<Section> {
     let mut parts = Vec::new();
     for Effect { correction, moved } in &reproduction.effects {
         let mut about = format!("{}: {}. Source: {}.", correction.id, correction.what, correction.source);
-        if !correction.has_keys() {
-            let [first, second] = correction.commands();
-            about += &format!(" A change of the simulator, so two builds compare: {first}; {second}.");
+        if let Some(elsewhere) = correction.elsewhere() {
+            about += &format!(" To see its effect: {elsewhere}.");
         }
         parts.push(Part::Text(about));
         let row = |moved: &Moved| {

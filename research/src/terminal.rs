@@ -112,9 +112,8 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
 fn corrected(effect: &Effect<'_>, reproduction: &Reproduction<'_>) -> String {
     let correction = effect.correction;
     let mut text = format!("\ncorrection {}: {}\n", correction.id, correction.what);
-    if !correction.has_keys() {
-        let [first, second] = correction.commands();
-        let _ = writeln!(text, "a change of the simulator, so two builds compare:\n  {first}\n  {second}");
+    if let Some(elsewhere) = correction.elsewhere() {
+        let _ = writeln!(text, "{elsewhere}");
         return text;
     }
     let mut table = Table::new(1, ["", "all corrected", "without it", "verdict"].map(str::to_owned).to_vec());
