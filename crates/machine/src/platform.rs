@@ -13,7 +13,7 @@
 //! [`Platform::check`] guarantees the rest to every later reader. A platform has at least one core,
 //! gear and idle state. Gears rise in frequency and do not fall in power. Idle states rise in exit
 //! latency and do not rise in power, and none has a target residency below its exit latency. No
-//! state takes more power than the slowest gear at work.
+//! state takes more power than the slowest gear at work. Polling takes no more than work.
 
 use crate::{CstateKind, CstateTable, Duration, Kilohertz, Microwatts, PowerModel, Waking};
 use serde::{Deserialize, Serialize};
@@ -115,6 +115,9 @@ pub struct Platform {
     /// Faster than nominal while few cores are awake; by number of cores. Empty: turbo is off.
     #[serde(default)]
     pub turbo: Vec<TurboBin>,
+    /// Power of a core that polls, as a share of its power at work in the same gear.
+    #[serde(default = "poll_share")]
+    pub poll_share: f64,
     /// How the energy of waking is settled.
     #[serde(default)]
     pub waking: Waking,
@@ -138,6 +141,11 @@ fn shared_thread_speed() -> f64 {
     0.65
 }
 
+/// As work, where nothing is known of a machine.
+pub(crate) fn poll_share() -> f64 {
+    1.0
+}
+
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("machine `{name}`: {key}: {problem}\n\nhint: {fix}")]
 pub struct PlatformError {
@@ -155,7 +163,9 @@ impl Platform {
     /// The power table that live runs on such a machine are charged by.
     pub fn power_model(&self) -> PowerModel {
         let active = self.frequencies.gears.last().map_or(Microwatts(0), |gear| gear.power);
-        PowerModel { name: self.name.clone(), active, idle: self.cstates.0.clone() }
+        let polling = Microwatts::from_watts(active.as_watts() * self.poll_share);
+        let idle = self.cstates.0.clone();
+        PowerModel { name: self.name.clone(), active, polling: Some(polling), idle }
     }
 
     /// Everything that the module's header promises, or the first thing that does not hold.
@@ -173,6 +183,10 @@ impl Platform {
         if !(self.shared_thread_speed > 0.0 && self.shared_thread_speed <= 1.0) {
             let problem = format!("{} is no share of a thread's speed", self.shared_thread_speed);
             return wrong("shared_thread_speed", problem, "give a number above 0 and up to 1");
+        }
+        if !(self.poll_share > 0.0 && self.poll_share <= 1.0) {
+            let problem = format!("{} is no share of the power of work", self.poll_share);
+            return wrong("poll_share", problem, "give a number above 0 and up to 1");
         }
         let gears = &self.frequencies.gears;
         if gears.is_empty() || gears[0].frequency.0 == 0 || gears[0].power.0 == 0 {

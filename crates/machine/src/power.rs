@@ -101,20 +101,24 @@ impl fmt::Display for EnergySource {
 /// Core power by activity: the stand-in for a meter.
 ///
 /// Energy = busy time x `active` + sum over idle states of residency x that state's power. Polling
-/// is charged as `active`, because a polling core executes instructions.
+/// is charged as `polling`; as `active` where that is not known, because a polling core executes
+/// instructions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PowerModel {
     /// The preset's name, as printed beside every figure that comes of it.
     pub name: String,
     /// Power of one core that executes, at its nominal frequency.
     pub active: Microwatts,
+    /// Power of one core that polls, at its nominal frequency; `None` in models written before there
+    /// was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling: Option<Microwatts>,
     /// Power of one core in each idle state, by exit latency from shallow to deep.
     pub idle: Vec<Cstate>,
 }
 
 impl PowerModel {
-    /// The state of this table under which a machine's `state` is charged; `None` if as active,
-    /// because it polls.
+    /// The state of this table under which a machine's `state` is charged; `None` if it polls.
     ///
     /// It is the one whose exit latency is nearest by ratio, the shallower of two equally near:
     /// firmware states the same sleep at 92 or 133 us, at 400 or 800. A virtual machine's only halt
@@ -131,6 +135,9 @@ impl PowerModel {
 
     /// The power of a core in `state`.
     pub fn idle_power(&self, state: &Cstate) -> Microwatts {
+        if state.kind == CstateKind::Polling {
+            return self.polling.unwrap_or(self.active);
+        }
         self.charged_as(state).and_then(|charged| charged.power).unwrap_or(self.active)
     }
 
@@ -190,11 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn polling_costs_as_much_as_working() {
+    fn polling_costs_its_share_of_the_power_of_work() {
+        let second = Duration::from_secs(1);
+        let table = CstateTable(vec![state("POLL", CstateKind::Polling, 0)]);
+        let polled = |name| PowerModel::by_name(name).unwrap().energy(Duration::ZERO, &table, &[second]);
+        assert_eq!(polled("xeon-gold-6126"), Microjoules(4_731_000), "0.57 of 8.3 W");
         let model = PowerModel::by_name("xeon-silver-4116").unwrap();
         let table =
             CstateTable(vec![state("POLL", CstateKind::Polling, 0), state("C1", CstateKind::Halting, 2)]);
-        let second = Duration::from_secs(1);
         let working = model.energy(second, &table, &[]);
         assert_eq!(model.energy(Duration::ZERO, &table, &[second]), working);
         assert_eq!(working, Microjoules(5_700_000));
@@ -203,7 +213,12 @@ mod tests {
 
     #[test]
     fn a_table_without_idle_states_charges_everything_as_active() {
-        let model = PowerModel { name: "bare".into(), active: Microwatts::from_watts(3.0), idle: Vec::new() };
+        let model = PowerModel {
+            name: "bare".into(),
+            active: Microwatts::from_watts(3.0),
+            polling: None,
+            idle: Vec::new(),
+        };
         let table = CstateTable(vec![state("C1", CstateKind::Halting, 2)]);
         assert_eq!(model.energy(Duration::ZERO, &table, &[Duration::from_secs(2)]), Microjoules(6_000_000));
     }

@@ -40,7 +40,7 @@ pub enum Waking {
 impl Platform {
     /// Watts of a core that polls at the nominal clock.
     fn polling_watts(&self) -> f64 {
-        self.nominal_watts()
+        self.nominal_watts() * self.poll_share
     }
 
     fn nominal_watts(&self) -> f64 {
@@ -140,6 +140,16 @@ mod tests {
         let full = Platform { waking: Waking::FullPower, ..platform };
         assert!((full.wake_joules()[1] - active * 80e-6).abs() < 1e-12);
         assert!(full.break_even()[1].unwrap() > Duration::from_micros(255));
+    }
+
+    #[test]
+    fn polling_takes_a_share_of_the_power_of_work() {
+        let mut platform = Platform::by_name("xeon-gold-6126").unwrap();
+        assert_eq!(platform.check(), Ok(()));
+        for share in [0.0, -0.5, 1.1, f64::NAN] {
+            platform.poll_share = share;
+            assert_eq!(platform.check().unwrap_err().key, "poll_share", "{share}");
+        }
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub(super) struct Description {
     cstates: Vec<State>,
     gears: Gears,
     domain: ClockDomain,
+    /// Power of polling, as a share of that of work.
+    #[serde(default = "crate::platform::poll_share")]
+    poll_share: f64,
     /// How the energy of waking is settled.
     #[serde(default)]
     waking: Waking,
@@ -100,6 +103,8 @@ struct Sources {
     idle: String,
     active: String,
     asleep: String,
+    #[serde(default = "polls_as_work")]
+    polling: String,
     gears: String,
     changes: String,
     uncore: String,
@@ -139,6 +144,7 @@ impl Description {
                 stall: Duration::ZERO,
             },
             turbo: Vec::new(),
+            poll_share: self.poll_share,
             waking: self.waking,
             uncore,
             rest: self.rest_watts.map_or(rest, Microwatts::from_watts),
@@ -244,8 +250,10 @@ impl Description {
     }
 
     fn sources(&self) -> Vec<String> {
-        let Sources { idle, active, asleep, gears, changes, uncore, package, rest, notes } = &self.sources;
-        let mut lines = vec![idle.as_str(), active, asleep, self.waking_source(), gears, changes, uncore];
+        let Sources { idle, active, asleep, polling, gears, changes, uncore, package, rest, notes } =
+            &self.sources;
+        let mut lines =
+            vec![idle.as_str(), active, asleep, polling, self.waking_source(), gears, changes, uncore];
         if self.uncore().1.is_some() {
             lines.push(package);
         }
@@ -261,6 +269,10 @@ impl Description {
         let tdp = format!("TDP {} W [R]", self.tdp_watts);
         lines.into_iter().map(|line| line.replace("TDP [R]", &tdp)).collect()
     }
+}
+
+fn polls_as_work() -> String {
+    "polling: the power of work: ESTIMATE".to_owned()
 }
 
 /// Of the slowest and the turbo clock: ESTIMATE, where voltages are not published.
@@ -293,10 +305,12 @@ mod tests {
     fn every_figure_has_a_source() {
         for Description { name, sources, .. } in MACHINES.iter() {
             let machine = Platform::by_name(name).unwrap();
-            let Sources { idle, active, asleep, gears, changes, uncore, package, rest, .. } = sources;
-            for source in [idle, active, asleep, gears, uncore] {
+            let Sources { idle, active, asleep, polling, gears, changes, uncore, package, rest, .. } =
+                sources;
+            for source in [idle, active, asleep, polling, gears, uncore] {
                 assert!(!source.is_empty(), "{name}");
             }
+            assert_eq!(machine.poll_share == 1.0, *polling == polls_as_work(), "{name}");
             // One gear never changes.
             assert!(!changes.is_empty() || machine.frequencies.gears.len() == 1, "{name}");
             assert!(!package.is_empty() || machine.package.is_none(), "{name}");

@@ -43,7 +43,8 @@ impl Modes {
             0.0 => asleep,
             seconds => joules / seconds,
         });
-        let awake = gears.clone().chain(gears.clone()).chain(gears.clone()).chain(gears);
+        let polling = gears.clone().map(|watts| watts * platform.poll_share);
+        let awake = gears.clone().chain(polling.clone()).chain(polling).chain(gears);
         let watts = awake.chain(waking).chain(asleep.clone()).chain(asleep).collect();
         let gears = platform.frequencies.gears.len() as u8;
         Self { gears, states: states.len() as u8, waking: platform.waking, watts }
@@ -54,13 +55,13 @@ impl Modes {
         Mode(gear)
     }
 
-    /// Spinning for a device: burns as if it worked.
+    /// Spinning for a device: burns a share of the power of work.
     #[inline]
     pub fn spinning(&self, gear: u8) -> Mode {
         Mode(self.gears + gear)
     }
 
-    /// Polling with nothing to do: burns as if it worked.
+    /// Polling with nothing to do: burns the same share.
     #[inline]
     pub fn polling(&self, gear: u8) -> Mode {
         Mode(2 * self.gears + gear)
@@ -105,6 +106,10 @@ impl Modes {
     /// The same mode in another gear, where it has one.
     pub fn in_gear(&self, mode: Mode, gear: u8) -> Mode {
         if self.has_clock(mode) { Mode(mode.0 / self.gears * self.gears + gear) } else { mode }
+    }
+
+    pub fn watts(&self, mode: Mode) -> f64 {
+        self.watts[usize::from(mode.0)]
     }
 
     fn count(&self) -> usize {

@@ -87,6 +87,8 @@ pub struct Machine {
     pub timer: Option<Time>,
     /// CPU time of a tick that comes to an idle CPU. 2 us \[D\].
     pub tick_cost: Option<Time>,
+    /// Power of a core that polls, as a share of its power at work.
+    pub poll_share: Option<f64>,
     /// How the energy of waking is settled: `break-even` at the idle states' target residencies, or
     /// `full-power`, as work for the whole exit latency.
     pub waking: Option<Waking>,

@@ -95,6 +95,7 @@ impl Document {
                 }));
             }
         }
+        platform.poll_share = table.poll_share.unwrap_or(platform.poll_share);
         platform.waking = table.waking.unwrap_or(platform.waking);
         if table.package == Some(false) {
             platform.package = None;

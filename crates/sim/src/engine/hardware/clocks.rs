@@ -79,13 +79,15 @@ impl Hardware {
         if change.goal == old {
             return None;
         }
-        let surplus = (self.gear_watts[usize::from(change.goal)] - self.gear_watts[usize::from(old)]) / 2.0;
         for index in 0..self.cpus_of_domain[domain].len() {
             let cpu = self.cpus_of_domain[domain][index];
             self.gear[cpu] = change.goal;
             // Paid by the core, not by each of its threads.
             let is_first = cpu < self.socket_of_core.len();
-            if is_first && self.modes.has_clock(self.core_mode(cpu)) {
+            if is_first {
+                let mode = self.core_mode(cpu);
+                let goal = self.modes.in_gear(mode, change.goal);
+                let surplus = (self.modes.watts(goal) - self.modes.watts(mode)) / 2.0;
                 self.extra_joules += surplus * (now - change.asked_at) as f64 * 1e-9;
             }
             // The clock of a sleeping core stands; it draws its state's power.
@@ -118,8 +120,9 @@ mod tests {
         let changes: Vec<_> = (0..2).filter_map(|cpu| hardware.wish(cpu, 0, 0)).collect();
         let [(at, domain)] = changes[..] else { panic!("one clock, one change: {changes:?}") };
         hardware.take_effect(domain, at);
-        let watts = &hardware.gear_watts;
-        (hardware.core_joules(at) / (at as f64 * 1e-9), (watts[0] + watts[watts.len() - 1]) / 2.0)
+        let gears = &platform.frequencies.gears;
+        let ends = gears[0].power.as_watts() + gears[gears.len() - 1].power.as_watts();
+        (hardware.core_joules(at) / (at as f64 * 1e-9), ends / 2.0)
     }
 
     #[test]

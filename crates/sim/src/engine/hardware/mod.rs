@@ -48,7 +48,6 @@ pub struct Hardware {
     stall_ns: u64,
     /// Nominal frequency over that of the gear.
     slowness: Vec<f64>,
-    gear_watts: Vec<f64>,
     exit_ns: Vec<u64>,
     wake_joules: Vec<f64>,
     entry_ns: Vec<u64>,
@@ -121,7 +120,6 @@ impl Hardware {
             delay_ns: table.delay.as_nanos(),
             stall_ns: table.stall.as_nanos(),
             slowness: table.gears.iter().map(|gear| nominal / gear.frequency.0 as f64).collect(),
-            gear_watts: table.gears.iter().map(|gear| gear.power.as_watts()).collect(),
             exit_ns: (platform.cstates.0.iter()).map(|state| state.real_exit_latency().as_nanos()).collect(),
             wake_joules: platform.wake_joules(),
             entry_ns: (platform.cstates.0.iter())

@@ -97,6 +97,37 @@ mod tests {
     }
 
     #[test]
+    fn polling_draws_its_share_of_the_power_of_work_in_every_gear() {
+        let mut platform = one_core(&Platform::by_name("xeon-gold-6126").expect("a preset"), 1);
+        assert_eq!(platform.poll_share, 0.57);
+        platform.frequencies.delay = machine::Duration::ZERO;
+        for gear in [0, platform.frequencies.gears.len() as u8 - 1] {
+            let mut hardware = Hardware::new(&platform);
+            if let Some((at, domain)) = hardware.wish(CORE, gear, 0) {
+                hardware.take_effect(domain, at);
+            }
+            hardware.poll(CORE, 0);
+            hardware.spin(CORE, 1_000_000_000);
+            let watts = platform.frequencies.gears[usize::from(gear)].power.as_watts();
+            assert!((hardware.core_joules(2_000_000_000) / (2.0 * 0.57 * watts) - 1.0).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn a_clock_that_changes_while_its_core_polls_costs_the_mean_of_both_levels() {
+        let mut platform = one_core(&Platform::by_name("xeon-gold-6126").expect("a preset"), 1);
+        platform.frequencies.delay = machine::Duration::from_micros(100);
+        let mut hardware = Hardware::new(&platform);
+        hardware.poll(CORE, 0);
+        let (at, domain) = hardware.wish(CORE, 0, 0).expect("a change");
+        hardware.take_effect(domain, at);
+        let gears = &platform.frequencies.gears;
+        let ends = gears[0].power.as_watts() + gears[gears.len() - 1].power.as_watts();
+        let found = hardware.core_joules(at) / (at as f64 * 1e-9);
+        assert!((found - 0.57 * ends / 2.0).abs() < 1e-9, "{found} W");
+    }
+
+    #[test]
     fn an_entry_latency_is_within_the_target_residency() {
         // It takes time, and its energy is in the wake-up's already.
         let mut platform = one_core(&Platform::by_name("tradeoffs-sandybridge").expect("a preset"), 1);
