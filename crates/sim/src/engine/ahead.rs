@@ -92,7 +92,7 @@ impl Engine {
                 (self.turn as u64 % workers) as u16
             }
             Dispatch::Connections => (u64::from(job.connection) % workers) as u16,
-            _ => self.chance.below(workers) as u16,
+            _ => self.chance.dispatch.below(workers) as u16,
         }
     }
 

@@ -82,7 +82,7 @@ impl Engine {
                     let share = match phases {
                         Phases::InStep => 0.0,
                         Phases::Even => f64::from(client) / f64::from(clients),
-                        Phases::Random => self.chance.unit(),
+                        Phases::Random => self.chance.client(client).unit(),
                     };
                     self.send_at(client, (cycle * share) as u64);
                 }
@@ -94,10 +94,10 @@ impl Engine {
     pub(super) fn think(&mut self, client: u32) {
         let Some(closed) = &self.setup.closed else { return };
         let at = match &closed.pause {
-            Pause::Think(think) => self.now + think.draw(&mut self.chance).as_nanos(),
+            Pause::Think(think) => self.now + think.draw(self.chance.client(client)).as_nanos(),
             Pause::Cycle { length, .. } => {
                 let sent = self.clients.sent_ns[client as usize];
-                (sent + length.draw(&mut self.chance).as_nanos()).max(self.now)
+                (sent + length.draw(self.chance.client(client)).as_nanos()).max(self.now)
             }
         };
         self.send_at(client, at);

@@ -11,6 +11,7 @@ use super::quiescing::Phase;
 use super::setup::{ShardWork, Wait};
 use super::task::{Pieces, Task, WHOLE};
 use super::{Doing, Engine, Later};
+use workload::Random;
 
 impl Engine {
     /// One piece to every active core, or so many of them to some.
@@ -18,16 +19,17 @@ impl Engine {
         let count = self.setup.shards.count;
         let left = count.unwrap_or(self.active_count as u16);
         let request = self.pieces.insert(Pieces { left, arrived_ns: task.arrived_ns, ..Pieces::default() });
+        let mut chance = self.chance.shards(task.ticket);
         if count.is_none() {
             let cores = self.active;
             for core in cores.iter() {
-                let piece = self.piece(request, &task, left);
+                let piece = self.piece(request, &task, left, &mut chance);
                 self.enqueue(core, piece);
             }
             return;
         }
         for place in 0..left {
-            let piece = self.piece(request, &task, left);
+            let piece = self.piece(request, &task, left, &mut chance);
             if self.has_shared {
                 self.enqueue_shared(piece);
             } else {
@@ -38,19 +40,19 @@ impl Engine {
     }
 
     /// Each shard is searched anew, so that the slowest decides.
-    fn piece(&mut self, request: u32, task: &Task, count: u16) -> Task {
+    fn piece(&self, request: u32, task: &Task, count: u16, chance: &mut Random) -> Task {
         let shards = &self.setup.shards;
         let mut piece = Task { request, ..*task };
         if shards.work == ShardWork::Drawn
             && let class = &self.jobs.classes()[usize::from(task.class)]
             && let Some(service) = &class.service
         {
-            let all_ns = service.draw(&mut self.chance).as_nanos();
+            let all_ns = service.draw(chance).as_nanos();
             piece.memory_ns = (all_ns as f64 * class.memory.as_f64()) as u64;
             piece.compute_ns = all_ns - piece.memory_ns;
         }
         let share = if shards.work == ShardWork::Divided { 1.0 / f64::from(count) } else { 1.0 };
-        let factor = shards.factor.as_ref().map_or(1.0, |law| law.draw(&mut self.chance).as_secs_f64());
+        let factor = shards.factor.as_ref().map_or(1.0, |law| law.draw(chance).as_secs_f64());
         let part = |ns: u64| (ns as f64 * share * factor) as u64;
         Task { compute_ns: part(piece.compute_ns), memory_ns: part(piece.memory_ns), ..piece }
     }
@@ -64,7 +66,7 @@ impl Engine {
             self.drawn.extend(self.active.iter().map(|core| core as u16));
         }
         // Fisher and Yates, as far as it is needed.
-        let other = at + self.chance.below((self.drawn.len() - at) as u64) as usize;
+        let other = at + self.chance.dispatch.below((self.drawn.len() - at) as u64) as usize;
         self.drawn.swap(at, other);
         usize::from(self.drawn[at])
     }
@@ -111,7 +113,8 @@ impl Engine {
     fn submit(&mut self, core: usize, request: u32) {
         let now = self.now;
         let Some(device) = &self.setup.device else { return };
-        let latency = device.latency.draw(&mut self.chance).as_nanos().max(1);
+        let ticket = self.pieces.get_mut(request).ticket;
+        let latency = device.latency.draw(&mut self.chance.device(ticket)).as_nanos().max(1);
         let wait = device.wait;
         let on = device.on.clone();
         self.events.add(now + latency, Later::Device { request });

@@ -122,22 +122,35 @@ impl Engine {
         }
     }
 
+    /// Sources of noise are numbered: those of the machine one each, those of every CPU one per CPU.
+    pub(super) fn begin_noise(&mut self) {
+        let cpus = self.hardware.cpus();
+        let mut source = 0;
+        for noise in &self.setup.noise {
+            for _ in 0..noise.on.sources(cpus) {
+                let gap = noise.every.as_nanos() as f64 * self.chance.noise(source).exponential();
+                self.events.add(gap as u64, Later::Noise { source });
+                source += 1;
+            }
+        }
+    }
+
     /// A noise source strikes, and will again.
     pub(super) fn strike(&mut self, source: usize) {
         let cpus = self.hardware.cpus();
-        // Sources are numbered: those of the machine one each, those of every CPU one per CPU.
         let (mut index, mut place) = (0, source);
-        while place >= self.sources_of(index, cpus) {
-            place -= self.sources_of(index, cpus);
+        while place >= self.setup.noise[index].on.sources(cpus) {
+            place -= self.setup.noise[index].on.sources(cpus);
             index += 1;
         }
         let noise = &self.setup.noise[index];
-        let cost_ns = noise.length.draw(&mut self.chance).as_nanos();
-        let gap = noise.every.as_nanos() as f64 * self.chance.exponential();
+        let chance = self.chance.noise(source);
+        let cost_ns = noise.length.draw(chance).as_nanos();
+        let gap = noise.every.as_nanos() as f64 * chance.exponential();
         let cpu = match noise.on {
             NoiseOn::Each => place,
             NoiseOn::Any => {
-                let place = self.chance.below(self.active_count as u64) as usize;
+                let place = chance.below(self.active_count as u64) as usize;
                 self.active.nth(place).unwrap_or(0)
             }
         };
@@ -146,13 +159,6 @@ impl Engine {
         let interrupt = Interrupt { cost_ns, then: Then::Nothing };
         if !deferrable || !self.hold_back(cpu, interrupt) {
             self.interrupt(cpu, interrupt);
-        }
-    }
-
-    pub(super) fn sources_of(&self, index: usize, cpus: usize) -> usize {
-        match self.setup.noise[index].on {
-            NoiseOn::Each => cpus,
-            NoiseOn::Any => 1,
         }
     }
 }

@@ -25,6 +25,7 @@
 //! `pre_wake` when to wake, `known` and `decisions` the calls of policies, `metrics` all counts.
 
 mod ahead;
+mod chance;
 mod clients;
 mod core_policy;
 mod cpu_set;
@@ -72,7 +73,7 @@ use idle_sets::IdleSets;
 use interrupts::{Interrupt, Then};
 use std::collections::VecDeque;
 use task::{InPieces, Task};
-use workload::{Jobs, Random};
+use workload::Jobs;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Doing {
@@ -186,7 +187,7 @@ pub struct Engine {
     /// The end of the load: no request is sent after it.
     stop_at: u64,
     ahead: Ahead,
-    chance: Random,
+    chance: chance::Chance,
     turn: usize,
     sleepers: idle::Sleepers,
     dvfs: dvfs::Dvfs,

@@ -135,7 +135,7 @@ impl Engine {
                 self.nth_active(self.turn)
             }
             Dispatch::Random => {
-                let place = self.chance.below(self.active_count as u64) as usize;
+                let place = self.chance.dispatch.below(self.active_count as u64) as usize;
                 self.nth_active(place)
             }
         }
@@ -187,7 +187,7 @@ impl Engine {
                 if count == 0 {
                     return None;
                 }
-                let mut place = self.chance.below(count as u64) as usize;
+                let mut place = self.chance.pick.below(count as u64) as usize;
                 for state in self.idle.iter() {
                     let here = state.both(&self.active);
                     if place < here.len() {

@@ -1,6 +1,7 @@
 //! A run from beginning to end.
 
 use super::ahead::Ahead;
+use super::chance::Chance;
 use super::cpu_set::CpuSet;
 use super::ended::Ended;
 use super::event_queue::{EventQueue, NEVER};
@@ -15,7 +16,7 @@ use super::{
 use crate::fleet::Leaf;
 use crate::statistics::Collector;
 use std::collections::VecDeque;
-use workload::{Jobs, Random};
+use workload::Jobs;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -77,7 +78,7 @@ impl Engine {
             clients: clients::Clients::new(&setup, &jobs),
             stop_at: setup.length.map_or(NEVER, |length| length.as_nanos()),
             ahead: Ahead::new(knows_future, setup.workers),
-            chance: Random::new(setup.seed, ENGINE_STREAM),
+            chance: Chance::new(&setup, cpus),
             turn: 0,
             sleepers: idle::Sleepers::new(&setup),
             dvfs: dvfs::Dvfs::new(&setup),
@@ -148,14 +149,7 @@ impl Engine {
             self.cores[cpu].doing = Doing::Waking;
             self.go_idle(cpu);
         }
-        let mut source = 0;
-        for index in 0..self.setup.noise.len() {
-            for _ in 0..self.sources_of(index, self.hardware.cpus()) {
-                let gap = self.setup.noise[index].every.as_nanos() as f64 * self.chance.exponential();
-                self.events.add(gap as u64, Later::Noise { source });
-                source += 1;
-            }
-        }
+        self.begin_noise();
         self.begin_placing();
         self.begin_counting();
         self.begin_clocking();
@@ -303,6 +297,3 @@ impl Engine {
         });
     }
 }
-
-/// The engine's own random numbers: which core, how long a device takes.
-const ENGINE_STREAM: u64 = 0x656e_6769_6e65;

@@ -33,7 +33,7 @@ impl Engine {
     pub(super) fn reroute(&mut self, home: usize) -> usize {
         let now = Instant::from_nanos(self.now);
         let Some(policy) = &self.wake_delay.policy else { return home };
-        let chance = &mut self.chance;
+        let chance = &mut self.chance.route;
         wake_delay_policy!(policy, p => WakeDelayPolicy::route(&**p, home, now, &mut || chance.bits()))
     }
 

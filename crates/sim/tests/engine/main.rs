@@ -18,6 +18,7 @@ mod reference;
 mod registry;
 mod shards;
 mod siblings;
+mod streams;
 
 use sim::runner::{Task, run_all};
 use sim::scenario::Estimates;
