@@ -36,6 +36,9 @@ pub struct Contest {
     /// for ours.
     #[serde(default)]
     pub without_agent: bool,
+    /// The paper's active workers poll; ours halt.
+    #[serde(default)]
+    pub ours_halts: bool,
 }
 
 /// One run of the paper's policy, and ours beside it.
@@ -90,6 +93,10 @@ impl Contest {
         let mut document = contestant.document.with("goal", &Value::String(goal)).map_err(usage)?;
         if self.without_agent {
             document = without_agent(&document)?;
+        }
+        if self.ours_halts {
+            document =
+                document.with("server.active_idle", &Value::String("halt".to_owned())).map_err(usage)?;
         }
         let mut contestant = contestant.clone();
         contestant.policies = self.ours.clone();

@@ -4,30 +4,55 @@ use super::corrections::Effect;
 use super::judged::{Judged, Tally, Verdict};
 use super::library::Library;
 use super::metrics::Metric;
-use super::{Board, Figured, Reproduction, Request, runs};
+use super::{Board, Figured, Reproduction, Request, corrections, runs, sensitivity};
 use report::table::Table;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use study::grid::Planned;
 
-/// Every figure, or those of some papers.
+/// Every figure, or those of some papers; with the cost of `--sensitivity` and `--corrections` where
+/// these are asked for.
 pub fn list(library: &Library, request: &Request) -> anyhow::Result<String> {
     let names = &request.names;
     let names = if names.is_empty() { library.names()? } else { library.select(names)? };
-    let mut table = Table::new(1, ["", "runs", "requests", "minutes", "  title"].map(str::to_owned).to_vec());
+    let mut table = Table::new(
+        1,
+        ["", "runs", "requests", "minutes", "varied", "undone", "  title"].map(str::to_owned).to_vec(),
+    );
+    let mut seen = BTreeSet::new();
+    let mut all = [0.0; 3];
     for (paper, name) in names {
         let mut study = library.study(paper, &name, &library.estimates)?;
         study.document = request.length(&study.document)?;
         let board = Board::new(&study.document)?;
-        let requests: f64 = board.places.iter().map(|place| runs::requests(&place.planned)).sum();
-        table.row(vec![
-            study.name(),
-            board.places.len().to_string(),
-            format!("{:.1}M", requests / 1e6),
-            format!("{:.1}", requests / REQUESTS_PER_CORE_MINUTE),
-            format!("  {}", study.figure.title),
-        ]);
+        let own: Vec<&Planned> = board.places.iter().map(|place| &place.planned).collect();
+        let (title, runs) = (study.figure.title.clone(), own.len());
+        let mut minutes = |planned: Vec<&Planned>| -> f64 {
+            let new = planned.into_iter().filter(|planned| seen.insert(planned.key.scenario.clone()));
+            new.map(runs::requests).sum::<f64>() / REQUESTS_PER_CORE_MINUTE
+        };
+        let requests: f64 = own.iter().map(|planned| runs::requests(planned)).sum();
+        let mut cost = [minutes(own), 0.0, 0.0];
+        let length = |document: &sim::Document| request.length(document);
+        let study = (study, board.clone());
+        if request.sensitivity {
+            let claims = super::claims(&library.headlines, &study.0);
+            cost[1] = minutes(sensitivity::Plan::new(library, &study.0, claims, length)?.runs());
+        }
+        if request.corrections {
+            let studies = [study.clone()];
+            for correction in &library.corrections {
+                cost[2] += minutes(corrections::Plan::new(library, correction, &studies, length)?.runs());
+            }
+        }
+        let row = [study.0.name(), runs.to_string(), format!("{:.1}M", requests / 1e6)];
+        let costs = cost.iter().map(|minutes| format!("{minutes:.1}"));
+        table.row(row.into_iter().chain(costs).chain([format!("  {title}")]).collect());
+        all.iter_mut().zip(cost).for_each(|(all, cost)| *all += cost);
     }
-    let note = "\nminutes of one core; figures that show the same runs make them once";
-    Ok(format!("{}{note}\n", table.text()))
+    let [own, varied, undone] = all;
+    let note = "\nminutes of one core; a run that several figures show stands with the first of them";
+    Ok(format!("{}{note}\nin all {own:.0}, {varied:.0} varied, {undone:.0} undone\n", table.text()))
 }
 
 /// One core simulates so much in a minute: 4 million requests a second with connections and a

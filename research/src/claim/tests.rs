@@ -63,7 +63,7 @@ fn claims_that_cannot_be_computed_are_refused() {
     }
 }
 
-/// A store under two policies at two goals, and what a claim makes of made-up powers.
+/// A store under two policies at two goals, and the verdict of a claim on made-up powers.
 fn judged(text: &str, watts: &[f64]) -> (Verdict, Option<f64>, Vec<String>) {
     let scenario = "policies = [\"menu\", \"shallow\"]\n[machine]\npreset = \"xeon-silver-4116\"\n\
                     [workload]\nrate = \"100k\"\nservice = { exponential = \"10us\" }\n\
