@@ -128,6 +128,7 @@ impl Engine {
         let connection = closed.connection(client);
         if self.now > self.stop_at {
             // The load is over, and clients stop.
+            self.is_stopped = true;
             self.fetched = self.setup.requests;
         }
         if self.fetched < self.setup.requests

@@ -18,6 +18,16 @@ impl Ended {
     pub fn metrics(&self) -> &Metrics {
         &self.engine.metrics
     }
+    /// The stretches that began under load. What follows it, while the last requests are served, is a
+    /// sample of no load.
+    pub fn samples(&self) -> impl Iterator<Item = &Sample> {
+        let engine = &self.engine;
+        let ends = if engine.is_stopped { engine.stop_at } else { engine.sent_at };
+        engine.metrics.samples.iter().filter(move |sample| {
+            let begins = sample.until_ns - sample.length_ns;
+            begins == 0 || begins < ends
+        })
+    }
     pub fn length_ns(&self) -> u64 {
         self.engine.now
     }

@@ -47,24 +47,24 @@ pub struct SleepCounts {
     pub missed_deep: u64,
 }
 
-/// Response times of a stretch of time, coarsely: eight buckets per doubling. For plots over time,
-/// not for figures.
+/// Response times of a stretch of time: 128 buckets per doubling, so that a quantile is off by less
+/// than half a per cent. Figures rest on them, such as the mean of the epochs' percentiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Coarse {
+pub struct Times {
     counts: Vec<u32>,
     total: u64,
 }
 
 /// Buckets per doubling, as a power of two.
-const COARSE_BITS: u32 = 3;
+const BUCKET_BITS: u32 = 7;
 
-impl Coarse {
+impl Times {
     #[inline]
     fn record(&mut self, length_ns: u64) {
-        let length = length_ns | 1 << COARSE_BITS;
+        let length = length_ns.max(1 << BUCKET_BITS);
         let octave = 63 - length.leading_zeros();
-        let bucket = ((octave << COARSE_BITS) as u64 + (length >> (octave - COARSE_BITS))
-            - (1 << COARSE_BITS)) as usize;
+        let bucket = ((octave << BUCKET_BITS) as u64 + (length >> (octave - BUCKET_BITS))
+            - (1 << BUCKET_BITS)) as usize;
         if bucket >= self.counts.len() {
             self.counts.resize(bucket + 1, 0);
         }
@@ -72,7 +72,7 @@ impl Coarse {
         self.total += 1;
     }
 
-    /// The `q`-quantile, to about 6 %; `None` if there was no request.
+    /// The `q`-quantile; `None` if there was no request.
     pub fn quantile(&self, q: f64) -> Option<Duration> {
         let wanted = (q * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -80,9 +80,9 @@ impl Coarse {
             seen += u64::from(count);
             seen >= wanted
         })? as u64;
-        let (octave, step) = (bucket >> COARSE_BITS, bucket & ((1 << COARSE_BITS) - 1));
-        let width = 1u64 << octave.saturating_sub(u64::from(COARSE_BITS));
-        Some(Duration::from_nanos(((1 << COARSE_BITS) + step) * width + width / 2))
+        let (octave, step) = (bucket >> BUCKET_BITS, bucket & ((1 << BUCKET_BITS) - 1));
+        let width = 1u64 << octave.saturating_sub(u64::from(BUCKET_BITS));
+        Some(Duration::from_nanos(((1 << BUCKET_BITS) + step) * width + width / 2))
     }
 
     fn absorb(&mut self, other: &Self) {
@@ -107,7 +107,7 @@ pub struct Sample {
     pub left: u64,
     /// Sum of the response times of those requests.
     pub response_ns: u64,
-    pub responses: Coarse,
+    pub responses: Times,
     /// CPUs that new work may go to, times length.
     pub active_ns: u64,
     /// Time awake, summed over the CPUs.
@@ -322,17 +322,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn coarse_quantiles_are_near(
-            lengths in prop::collection::vec(8u64..1 << 40, 1..200),
+        fn quantiles_of_a_stretch_are_fine_enough_for_figures(
+            lengths in prop::collection::vec(128u64..1 << 40, 1..200),
             q in 0.01..1.0f64,
         ) {
-            let mut coarse = Coarse::default();
-            lengths.iter().for_each(|&length| coarse.record(length));
+            let mut times = Times::default();
+            lengths.iter().for_each(|&length| times.record(length));
             let mut sorted = lengths.clone();
             sorted.sort_unstable();
             let exact = sorted[((q * sorted.len() as f64).ceil() as usize).max(1) - 1] as f64;
-            let found = coarse.quantile(q).unwrap().as_nanos() as f64;
-            prop_assert!((found / exact - 1.0).abs() < 0.14, "{found} for {exact}");
+            let found = times.quantile(q).unwrap().as_nanos() as f64;
+            prop_assert!((found / exact - 1.0).abs() < 0.005, "{found} for {exact}");
         }
     }
 }

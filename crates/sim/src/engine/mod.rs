@@ -57,7 +57,7 @@ pub use cpu_set::MAX_CPUS;
 pub use ended::Ended;
 pub use meter::Residency;
 pub(crate) use metrics::histogram;
-pub use metrics::{Coarse, IdleLengths, Metrics, Sample, SleepCounts};
+pub use metrics::{IdleLengths, Metrics, Sample, SleepCounts, Times};
 pub use running::End;
 pub use setup::{
     Closed, Depth, Device, Dispatch, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick, Setup,
@@ -184,8 +184,12 @@ pub struct Engine {
     /// Number of requests taken from the load.
     fetched: u64,
     clients: clients::Clients,
-    /// The end of the load: no request is sent after it.
+    /// No request is sent after it.
     stop_at: u64,
+    /// It ended the load.
+    is_stopped: bool,
+    /// When the last request was sent.
+    sent_at: u64,
     ahead: Ahead,
     chance: chance::Chance,
     turn: usize,

@@ -41,6 +41,7 @@ impl Engine {
     // one to the next.
     #[inline(always)]
     pub(super) fn let_in(&mut self, mut task: Task) {
+        self.sent_at = self.now;
         if self.setup.dispatch != Dispatch::Shared {
             task.core = self.choose_core(&task) as u16;
         }

@@ -77,6 +77,8 @@ impl Engine {
             fetched: 0,
             clients: clients::Clients::new(&setup, &jobs),
             stop_at: setup.length.map_or(NEVER, |length| length.as_nanos()),
+            is_stopped: false,
+            sent_at: 0,
             ahead: Ahead::new(knows_future, setup.workers),
             chance: Chance::new(&setup, cpus),
             turn: 0,
@@ -191,6 +193,7 @@ impl Engine {
                     // The requests that are here are served; no others come.
                     self.backlog = self.metrics.in_system() + self.clients.unsent();
                     self.next_at = NEVER;
+                    self.is_stopped = true;
                     self.fetched = self.setup.requests;
                     if self.metrics.in_system() == 0 {
                         self.now = self.now.max(stop_at);
@@ -205,6 +208,7 @@ impl Engine {
                 }
             } else {
                 if rare_at > stop_at && self.metrics.in_system() == 0 {
+                    self.is_stopped = true;
                     self.now = self.now.max(stop_at);
                     return End::Complete;
                 }

@@ -139,7 +139,7 @@ impl Outcome {
         });
         let gears = &setup.platform.frequencies.gears;
         let working_ns: u64 = ended.residency.working_ns.iter().sum();
-        let points: Vec<Point> = metrics.samples.iter().map(|sample| point(sample, ended)).collect();
+        let points: Vec<Point> = ended.samples().map(|sample| point(sample, ended)).collect();
         let joules = ended.core_joules() + ended.uncore_joules() + ended.rest_joules();
         let active_ns: u64 = metrics.samples.iter().map(|sample| sample.active_ns).sum();
         Self {
@@ -190,7 +190,7 @@ impl Outcome {
 fn power_of(ended: &Ended) -> RatioEstimator {
     let mut power = RatioEstimator::new();
     let (mut joules, mut seconds) = (0.0, 0.0);
-    for sample in &ended.metrics().samples {
+    for sample in ended.samples() {
         joules += sample.core_joules + ended.uncore_joules_of(sample);
         seconds += sample.length_ns as f64 * 1e-9;
         power.observe(joules, seconds);
@@ -229,10 +229,8 @@ impl Outcome {
         power.server_watts = power.cpu_watts + power.rest_watts;
         power.cpu_half_width_watts = across_runs(&of_runs).map(|interval| interval.half_width);
         outcome.power_portions = Some(portions::power_of_all(&watts));
-        let points: Vec<Vec<Point>> = runs
-            .iter()
-            .map(|run| run.metrics().samples.iter().map(|sample| point(sample, run)).collect())
-            .collect();
+        let points: Vec<Vec<Point>> =
+            runs.iter().map(|run| run.samples().map(|sample| point(sample, run)).collect()).collect();
         let shortest = points.iter().map(Vec::len).min().unwrap_or(0);
         outcome.points = (0..shortest).map(|at| mean_point(points.iter().map(|run| &run[at]))).collect();
         Some(outcome)

@@ -1,6 +1,6 @@
 //! The time series: stretches of one run, and of several runs of one story.
 
-use crate::engine::{Coarse, Ended, Sample};
+use crate::engine::{Ended, Sample, Times};
 use crate::statistics::across_runs;
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +11,9 @@ pub struct Point {
     /// Number of requests answered per second.
     pub rate: f64,
     pub mean_ns: Option<f64>,
-    /// The 95th percentile, from a coarse histogram.
+    /// The 95th percentile, to half a per cent.
     pub p95_ns: Option<f64>,
-    /// The 99th percentile, from a coarse histogram.
+    /// The 99th percentile, to half a per cent.
     pub p99_ns: Option<f64>,
     /// Power of the cores and the uncore.
     pub cpu_watts: f64,
@@ -80,7 +80,7 @@ pub(super) fn point(sample: &Sample, ended: &Ended) -> Point {
     let platform = &ended.setup().platform;
     let length_ns = sample.length_ns as f64;
     let cpus = platform.cpus() as f64;
-    let quantile = |responses: &Coarse, q| responses.quantile(q).map(|length| length.as_nanos() as f64);
+    let quantile = |responses: &Times, q| responses.quantile(q).map(|length| length.as_nanos() as f64);
     let gears = &platform.frequencies.gears;
     let working_ns: u64 = sample.working_ns.iter().sum();
     let mhz =

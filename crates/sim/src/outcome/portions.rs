@@ -43,10 +43,9 @@ fn is_steady(ended: &Ended) -> bool {
 /// Stretches of one steady run, as its samples have them.
 pub(super) fn power(ended: &Ended) -> Option<Portions> {
     is_steady(ended).then_some(())?;
-    let samples = &ended.metrics().samples;
     // The last one ends with the run.
-    let length = samples.first()?.length_ns;
-    let whole: Vec<&Sample> = samples.iter().take_while(|sample| sample.length_ns == length).collect();
+    let length = ended.samples().next()?.length_ns;
+    let whole: Vec<&Sample> = ended.samples().take_while(|sample| sample.length_ns == length).collect();
     let seconds = whole.iter().map(|sample| sample.length_ns as f64 * 1e-9).collect();
     let cores = whole.iter().map(|sample| sample.core_joules).collect();
     let cpu = whole.iter().map(|sample| sample.core_joules + ended.uncore_joules_of(sample)).collect();

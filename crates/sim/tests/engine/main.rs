@@ -16,6 +16,7 @@ mod policies;
 mod queues;
 mod reference;
 mod registry;
+mod series;
 mod shards;
 mod siblings;
 mod streams;

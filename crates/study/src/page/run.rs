@@ -302,7 +302,7 @@ fn course(tail: &Tail, outcomes: &[Outcome]) -> Section {
     let time = || Quantity::new(tail_name, Unit::Nanoseconds).log();
     let power = || Quantity::new("power of cores and uncore", Unit::Watts);
     let awake = Quantity::new("CPUs not asleep", Unit::Count);
-    let coarse = "The tail of the requests answered in each stretch of time, coarsely.";
+    let coarse = "The tail of the requests answered in each stretch of time.";
     let mut figures = vec![
         over_time(
             "Load",
