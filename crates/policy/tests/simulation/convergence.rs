@@ -102,6 +102,65 @@ fn fat_connections_are_spread() {
     assert_ne!(fat[0].home, fat[1].home);
 }
 
+/// The rules of the authors' code (peafowl-kvs): it packs to 1.0 of a limit, and above 0.9 of that
+/// guests go home.
+fn published() -> Params {
+    let second = Duration::from_secs(1);
+    Params {
+        window_requests: 1,
+        window_span: second,
+        report_period: second,
+        approach: 0.9,
+        headroom: 1.0,
+        rerate: 1.1,
+        ..Params::paper()
+    }
+}
+
+#[test]
+fn the_authors_code_packs_a_small_load_and_lets_it_be() {
+    let mut store = Store::new(published(), 4, 6);
+    store.teach(2_000.0);
+    for _ in 0..40 {
+        store.connect(20.0);
+    }
+    store.run_for(secs(60));
+    assert_eq!(store.serving(), 1);
+    let settled = store.moves.len();
+    store.run_for(secs(240));
+    assert_eq!(store.moves.len(), settled, "800 of 2000 a second leave no reason to move");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    #[test]
+    fn under_the_authors_code_no_connection_comes_home_more_than_once_in_a_block(
+        seed in any::<u64>(),
+        workers in 2_u16..6,
+        clients in prop::collection::vec(20.0..200.0_f64, 4..24),
+        limit in 300.0..2000.0_f64,
+    ) {
+        // It packs above the load at which guests go home: only the block keeps connections from
+        // going to and fro for ever.
+        let params = published().scaled(10.0);
+        let mut store = Store::new(params, workers, seed);
+        store.teach(limit);
+        clients.iter().for_each(|&rate| { store.connect(rate); });
+        store.run_for(secs(30));
+        store.check();
+        for (at, client) in &store.homecomings {
+            // An order under way when the block began may take it out once more.
+            let within = |until: &Instant| *until >= *at && until.since(*at) < params.block;
+            let count = store.homecomings.iter().filter(|(until, other)| other == client && within(until)).count();
+            prop_assert!(count <= 2, "client {} came home {} times from {:?}", client, count, at);
+        }
+        let blocks = 30.0 / params.block.as_secs_f64();
+        let most = 2.0 * blocks * clients.len() as f64;
+        prop_assert!((store.moves.len() as f64) <= most, "{} moves", store.moves.len());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 

@@ -160,7 +160,6 @@ fn bounds_that_cross_are_refused_with_both_names() {
         toml::from_str::<T>(text).unwrap().check().unwrap_err().to_string()
     }
     let crossed = [
-        said::<peafowl::Params>("headroom = 0.95"),
         said::<pegasus::Params>("idle = 0.9"),
         said::<pegasus::Params>("comfortable = 1.4"),
         said::<hurry_up::Params>("f_min = 2100000"),
@@ -172,7 +171,6 @@ fn bounds_that_cross_are_refused_with_both_names() {
         said::<staging::Params>("margin_step = \"1s\""),
     ];
     let names = [
-        ("headroom", "approach"),
         ("idle", "comfortable"),
         ("comfortable", "violation"),
         ("f_min", "f_mid"),

@@ -68,6 +68,8 @@ pub struct Store {
     pub active: BTreeSet<WorkerId>,
     pub clients: Vec<Client>,
     pub moves: Vec<(Instant, Moved)>,
+    /// Clients that were sent home by themselves.
+    pub homecomings: Vec<(Instant, usize)>,
     pub readings: Vec<WorkerReading>,
     /// The CPU time of one request at a worker. Zero: it is served at once.
     pub service_time: Duration,
@@ -119,6 +121,7 @@ impl Store {
             active,
             clients: Vec::new(),
             moves: Vec::new(),
+            homecomings: Vec::new(),
             readings: Vec::new(),
             service_time: Duration::ZERO,
             stalled_until: Instant::ZERO,
@@ -309,6 +312,9 @@ impl Store {
                 let (source, target) = (WorkerId(source as u16), WorkerId(target as u16));
                 let moved = Moved { source, target, why, load: departure.rate };
                 self.moves.push((self.now, moved));
+                if why.is_sent_home() {
+                    self.homecomings.push((self.now, client));
+                }
                 self.after(MESSAGE, Event::Notice(SchedulingInput::Moved(moved)));
                 if self.clients[client].closes {
                     self.close(client);
