@@ -20,7 +20,7 @@
 //! because both are sums over the same visits.
 //!
 //! Files: `requests` is the request path, `idle` idle entry and exit, `interrupts` whatever preempts,
-//! `fanout` requests with devices or shards, `dvfs` frequencies, `placement` connections on workers,
+//! `fanout` requests with devices or shards, `dvfs` frequencies, `placement` connections on workers, `stealing` from others,
 //! `core_policy` how many cores, `system_sleep` naps of the whole machine, `wake_delay` and
 //! `pre_wake` when to wake, `known` and `decisions` the calls of policies, `metrics` all counts.
 
@@ -48,6 +48,7 @@ mod requests;
 mod running;
 mod setup;
 mod staging;
+mod stealing;
 mod system_sleep;
 mod task;
 mod turbo;

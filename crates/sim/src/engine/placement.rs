@@ -157,10 +157,13 @@ impl Engine {
     #[inline]
     pub(super) fn served(&mut self, core: usize, task: &Task, response_ns: u64) {
         let Some(placement) = &mut self.placement else { return };
-        // A connection that has moved on meanwhile is none of this worker's.
-        if placement.serves[task.connection as usize] != Some(core as u16) {
+        // A connection that has moved on meanwhile is none of this worker's. A stolen request is its
+        // worker's, whoever served it.
+        let Some(owner) = placement.serves[task.connection as usize].map(usize::from) else { return };
+        if owner != core && self.setup.stealing.is_none() {
             return;
         }
+        let core = owner;
         let desk = &mut placement.workers[core];
         desk.responses.saturating_record(response_ns + self.outside_ns);
         let now = Instant::from_nanos(self.now);

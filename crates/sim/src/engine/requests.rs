@@ -208,9 +208,12 @@ impl Engine {
             return self.delay_arrival(core);
         }
         match self.cores[core].doing {
-            Doing::Asleep | Doing::Polling => self.signal_work(core),
+            Doing::Asleep | Doing::Polling => return self.signal_work(core),
             _ if self.dvfs.watches_arrivals() => self.clock_choose(core),
             _ => {}
+        }
+        if self.setup.stealing.is_some() {
+            self.call_thief();
         }
     }
 
@@ -224,6 +227,9 @@ impl Engine {
         let mut task = state.queue.pop_front();
         if task.is_none() && self.has_shared && self.active.contains(core) {
             task = self.shared.pop_front();
+        }
+        if task.is_none() && self.setup.stealing.is_some() {
+            task = self.steal(core);
         }
         match task {
             Some(task) => self.start(core, task),

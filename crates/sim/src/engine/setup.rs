@@ -213,6 +213,8 @@ pub struct Setup {
     pub noise: Vec<Noise>,
     pub nic: Option<Nic>,
     pub device: Option<Device>,
+    /// Idle workers take requests from others' queues, and each costs them so much CPU time.
+    pub stealing: Option<Duration>,
     /// Time on the way from one worker to another, for a connection that moves.
     pub transfer: Duration,
     /// How the CPUs of active workers idle, where connections are placed.

@@ -310,6 +310,10 @@ impl Policies {
             let problem = "acts while requests wait for a device, and there is none";
             return needs("server.device", problem, ADD_DEVICE);
         }
+        if setup.stealing.is_some() && (self.clairvoyance().is_some() || self.answers(Question::Waking)) {
+            let problem = "looks at each core's own queue, and others steal from it";
+            return needs("server.stealing", problem, "leave the table [server.stealing] out");
+        }
         if self.answers(Question::Waking) && !own_queues {
             let problem = "delays each core's own queue, and the cores have none";
             return needs("server.dispatch", problem, OWN_QUEUES);

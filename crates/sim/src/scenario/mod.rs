@@ -12,6 +12,7 @@ mod document;
 mod error;
 mod resolve;
 mod shards;
+mod stealing;
 
 pub use document::{Document, Estimates};
 pub use error::ScenarioError;
@@ -164,6 +165,8 @@ pub struct Server {
     pub pick: Pick,
     /// CPUs that serve; all if absent.
     pub workers: Option<u16>,
+    /// Idle workers take requests that wait for others.
+    pub stealing: Option<Stealing>,
     /// How long a connection that moves is on its way. 20 us: measured of `roost serve`.
     pub transfer: Option<Time>,
     /// How the CPU of an active worker idles where a policy places connections: `halt` in its
@@ -202,6 +205,14 @@ pub struct NoiseTable {
     /// True if quiescence may hold it back.
     #[serde(default)]
     pub deferrable: bool,
+}
+
+/// Work stealing between workers.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stealing {
+    /// CPU time of the thief for each request.
+    pub cost: Time,
 }
 
 /// A request that forks on some of the cores.

@@ -312,6 +312,7 @@ impl Document {
             noise,
             nic,
             device,
+            stealing: self.stealing(server)?,
             transfer: server.transfer.map_or(Duration::from_micros(20), |time| time.0),
             active_idle: server.active_idle.unwrap_or_default(),
             learned_limit: server.learned_limit,

@@ -102,6 +102,9 @@ fn any_document() -> impl Strategy<Value = Document> {
                 format!("latency = {{ exponential = \"60us\" }}\ninterrupt = \"1us\"\nwait = \"{wait}\"");
             set.push(("server.device", table(&device)));
         }
+        if dispatch == "connections" && parked == 1 {
+            set.push(("server.stealing", table("cost = \"300ns\"")));
+        }
         if dispatch == "fork-join" {
             let shards = [
                 "",

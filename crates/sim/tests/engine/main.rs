@@ -19,6 +19,7 @@ mod registry;
 mod series;
 mod shards;
 mod siblings;
+mod stealing;
 mod streams;
 
 use sim::runner::{Task, run_all};
