@@ -9,6 +9,7 @@
 //! | M/M/1 | 1 / (mu - lambda) | exponential (Kleinrock, *Queueing Systems* I, chapters 3 and 5) |
 //! | M/M/k | Erlang-C | waits with probability C, then exponentially; plus service (chapter 3) |
 //! | M/D/1 | Pollaczek-Khinchine | Crommelin's waiting time in a form without cancellation (Franx) |
+//! | M/M/1, asleep when idle | Welch | M/M/1 plus an independent delay (Fuhrmann and Cooper) |
 //! | M/E2/1, M/H2/1 | Pollaczek-Khinchine | its transform is rational: two exponentials (chapter 5) |
 //!
 //! For phase-type service the transform of the response time is `(1 - rho) s B(s) / (s - lambda +
@@ -16,8 +17,10 @@
 //! two real negative roots; partial fractions give the tail as a sum of two exponentials.
 
 mod deterministic;
+mod sleeping;
 
 use deterministic::Crommelin;
+pub use sleeping::SleepingServer;
 
 /// The response time of a stable queue.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ enum Tail {
     Confluent { slope: f64, rate: f64 },
     /// A constant service after the waiting time of M/D/1.
     Constant { waiting: Crommelin, service: f64 },
+    /// A server that has to wake.
+    Sleeping(SleepingServer),
 }
 
 impl ResponseTime {
@@ -59,6 +64,11 @@ impl ResponseTime {
             Tail::Exponentials(vec![(1.0 - drained, mu), (drained, drain)])
         };
         Self { mean: 1.0 / mu + waits / drain, tail }
+    }
+
+    /// One server that sleeps when it has nothing to do.
+    pub fn sleeping(server: &SleepingServer) -> Self {
+        Self { mean: server.mean_response(), tail: Tail::Sleeping(server.clone()) }
     }
 
     /// One server, every service takes `service`.
@@ -106,6 +116,7 @@ impl ResponseTime {
                 parts.iter().map(|(weight, rate)| weight * (-rate * time).exp()).sum()
             }
             Tail::Confluent { slope, rate } => (1.0 + slope * time) * (-rate * time).exp(),
+            Tail::Sleeping(server) => server.tail(time),
             Tail::Constant { service, .. } if time < *service => 1.0,
             Tail::Constant { waiting, service } => 1.0 - waiting.distribution(time / service - 1.0),
         }
