@@ -59,7 +59,7 @@ pub struct Bout {
     pub tail: [Estimate; 2],
     /// Our power less the paper's, in pairs; `None` where the two runs have none.
     pub power_difference: Option<Difference>,
-    /// The same of the tail.
+    /// Our tail less the paper's, in the same way.
     pub tail_difference: Option<Difference>,
     /// Lower power beyond doubt, at no higher tail.
     pub is_won: bool,
@@ -141,6 +141,14 @@ impl Contest {
 }
 
 impl Bout {
+    /// How much more ours draws and how much later it answers, in percent of the paper's policy.
+    pub fn pairs_text(&self) -> [String; 2] {
+        let text = |difference: Option<Difference>| {
+            difference.map_or_else(|| "-".to_owned(), |found| paired::relative_text(&found))
+        };
+        [text(self.power_difference), text(self.tail_difference)]
+    }
+
     /// Our power is lower beyond doubt. Runs without pairs are judged by their own intervals.
     fn is_less(&self) -> bool {
         let [theirs, ours] = self.power;

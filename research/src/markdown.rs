@@ -225,12 +225,15 @@ fn contest(text: &mut String, figured: &Figured<'_>) {
         bouts.iter().filter(|bout| bout.is_won).count(),
         bouts.len(),
     );
-    text.push_str("| run | power | ours | tail | ours | |\n|---|---|---|---|---|---|\n");
+    text.push_str(
+        "| run | power | ours | in pairs | tail | ours | in pairs | |\n|---|---|---|---|---|---|---|---|\n",
+    );
     let unit = contest.power.parse::<Metric>().map_or(Unit::Watts, |metric| metric.unit());
-    for Bout { run, power, tail, is_won, .. } in bouts {
+    for bout @ Bout { run, power, tail, is_won, .. } in bouts {
+        let [power_pairs, tail_pairs] = bout.pairs_text();
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} | {} | {} |",
+            "| {} | {} | {} | {power_pairs} | {} | {} | {tail_pairs} | {} |",
             cell(run),
             unit.estimate_text(&power[0]),
             unit.estimate_text(&power[1]),

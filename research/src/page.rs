@@ -226,21 +226,23 @@ fn claims(title: &str, judged: &[&Judged<'_>]) -> Table {
 
 fn bouts_table(contest: &Contest, bouts: &[Bout], is_won: bool) -> Table {
     let unit = contest.power.parse::<Metric>().map_or(Unit::Watts, |metric| metric.unit());
-    let row = |bout: &Bout| Row {
-        name: bout.run.clone(),
-        cells: vec![
+    let row = |bout: &Bout| {
+        let [power, tail] = bout.pairs_text();
+        let cells = vec![
             unit.estimate_text(&bout.power[0]),
             unit.estimate_text(&bout.power[1]),
+            power,
             Unit::Nanoseconds.estimate_text(&bout.tail[0]),
             Unit::Nanoseconds.estimate_text(&bout.tail[1]),
+            tail,
             if bout.is_won { "won" } else { "not won" }.to_owned(),
-        ],
-        ..Row::default()
+        ];
+        Row { name: bout.run.clone(), cells, ..Row::default() }
     };
     let word = if is_won { "won" } else { "not won" };
     Table {
         title: format!("Roost's own, {}, with the tail of {} as its goal: {word}", contest.ours, contest.own),
-        head: ["", "power", "ours", "tail", "ours", ""].map(str::to_owned).to_vec(),
+        head: ["", "power", "ours", "in pairs", "tail", "ours", "in pairs", ""].map(str::to_owned).to_vec(),
         rows: bouts.iter().map(row).collect(),
     }
 }

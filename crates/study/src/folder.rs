@@ -50,7 +50,7 @@ pub const SCENARIO: &str = "scenario";
 pub const OUTCOMES: &str = "outcomes.json";
 /// One row per contestant.
 pub const SUMMARY: &str = "summary.csv";
-/// One row per contestant and figure: its difference from the reference.
+/// One row per contestant and figure: how it differs from the reference.
 pub const DIFFERENCES: &str = "differences.csv";
 /// The verdicts on papers' figures; `roost-papers` writes it, and no `run.toml`.
 pub const PAPERS: &str = "results.json";

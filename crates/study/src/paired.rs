@@ -15,7 +15,7 @@ use std::io::{self, Write};
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     pub contestant: String,
-    /// The reference.
+    /// The contestant that it is compared with.
     pub against: String,
     /// As a column of `summary.csv` is called.
     #[serde(serialize_with = "column")]
@@ -131,13 +131,24 @@ pub fn relative_text(difference: &Difference) -> String {
         0.095..9.95 => 1,
         _ => 0,
     };
-    format!("{}% \u{b1}{half_width:.places$}", signed(format!("{value:.places$}")))
+    let off = match half_width {
+        // Small, and no certainty.
+        half_width if half_width > 0.0 && half_width < 0.005 => "<0.01".to_owned(),
+        half_width => format!("{half_width:.places$}"),
+    };
+    format!("{}% \u{b1}{off}", signed(format!("{value:.places$}")))
 }
 
 /// `-18.3us ±1.2us`, in the figure's unit.
 pub fn absolute_text(unit: Unit, difference: &Difference) -> String {
     let Interval { estimate, half_width } = difference.absolute;
-    format!("{} \u{b1}{}", signed(unit.text(estimate)), unit.text(half_width))
+    let text = |value: f64| match unit {
+        // Watts have no prefix, so a small difference needs more digits than a figure does.
+        Unit::Watts if half_width < 0.095 => format!("{value:.3} W"),
+        Unit::Watts if half_width < 0.95 => format!("{value:.2} W"),
+        unit => unit.text(value),
+    };
+    format!("{} \u{b1}{}", signed(text(estimate)), text(half_width))
 }
 
 /// With its sign; nothing has none.
@@ -170,6 +181,7 @@ mod tests {
             (0.1234, 0.0004, "+12.34% ±0.04"),
             (0.5, 0.2, "+50% ±20"),
             (0.0, 0.0, "0.0% ±0.0"),
+            (-0.0001, 0.00001, "-0.01% ±<0.01"),
             (-0.00001, 0.01, "0.0% ±1.0"),
         ] {
             assert_eq!(relative_text(&difference(1.0, 1.0, share, half)), text);
@@ -181,7 +193,9 @@ mod tests {
         assert_eq!(times(18_300.0, 1_200.0), "+18.3us ±1.20us");
         assert_eq!(times(0.0, 0.0), "0s ±0s");
         let watts = absolute_text(Unit::Watts, &difference(-2.04, 0.12, 0.0, 0.0));
-        assert_eq!(watts, "-2.0 W ±0.1 W");
+        assert_eq!(watts, "-2.04 W ±0.12 W");
+        let watts = absolute_text(Unit::Watts, &difference(-0.0042, 0.0011, 0.0, 0.0));
+        assert_eq!(watts, "-0.004 W ±0.001 W");
     }
 
     #[test]

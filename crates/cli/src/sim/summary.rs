@@ -126,7 +126,7 @@ fn differences(results: &Results) -> (String, Table) {
     let compared = &results.differences;
     let reference = compared.first().map_or("", |one| one.against.as_str());
     let heading = format!(
-        "against {reference}, with the same arrivals, services and noise; 95% intervals of {}",
+        "against {reference}, on the same arrivals, services and noise; 95% intervals of {}",
         paired::basis(compared)
     );
     let mut columns: Vec<&Figure> = Vec::new();

@@ -65,6 +65,32 @@ fn a_queue_with_ten_servers_has_the_mean_that_theory_says() {
 }
 
 #[test]
+fn contestants_are_compared_in_pairs() {
+    let (_folder, place) = somewhere();
+    let contestants = ["--policy", "shallow", "--policy", "poll", "--set", "run.requests=100k"];
+    let ran = roost_sim(&[&["run", MMK, "--out", &place, "--against", "poll"], &contestants[..]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("against poll, on the same arrivals, services and noise"), "{}", ran.out);
+    let rows = rows(&Path::new(&place).join("differences.csv"));
+    let row = |figure: &str| rows.iter().find(|row| row["figure"] == figure).expect("the figure's row");
+    let number = |figure: &str, column: &str| row(figure)[column].parse::<f64>().expect("a number");
+    assert!(rows.iter().all(|row| row["contestant"] == "shallow" && row["against"] == "poll"), "{rows:?}");
+    // Sleep saves power and costs time, both beyond doubt.
+    assert!(number("cpu_watts", "difference_high") < 0.0 && number("mean_ns", "difference_low") > 0.0);
+    assert!(number("cpu_watts", "relative") < 0.0 && number("mean_ns", "pairs") >= 10.0, "{rows:?}");
+    assert_eq!(
+        (row("mean_ns")["of"].as_str(), row("cpu_watts")["of"].as_str()),
+        ("batches", "stretches of time")
+    );
+    let json = fs::read_to_string(Path::new(&place).join("outcomes.json")).expect("a file");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["differences"].as_array().map(Vec::len), Some(rows.len()));
+    let wrong = roost_sim(&["run", MMK, "--out", &place, "--against", "tio"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.err);
+    assert!(wrong.err.contains("did you mean `teo`?"), "{}", wrong.err);
+}
+
+#[test]
 fn figures_do_not_depend_on_the_number_of_threads() {
     let of = |threads: &str| {
         let (_folder, place) = somewhere();

@@ -6,11 +6,11 @@ use crate::engine::{End, Ended, Sample};
 use crate::statistics::{Difference, Horizon, Portion, Portions, Quantity, Replications};
 use std::collections::BTreeMap;
 
-/// Names of the powers.
+/// Names of the powers, as the figures of runs have them: of the cores alone.
 pub(super) const CORES: &str = "core_watts";
-/// Of cores and uncore.
+/// Of the cores and the sockets beside them.
 pub(super) const CPU: &str = "cpu_watts";
-/// Of the whole server.
+/// Of the whole server, with everything beside its sockets.
 pub(super) const SERVER: &str = "server_watts";
 
 /// The figures of response times that every run has, and those that this one was asked for.
@@ -24,13 +24,13 @@ fn quantities(ended: &Ended) -> Vec<Quantity> {
     all
 }
 
-/// Batches of one steady run.
+/// Response times by batches of one steady run.
 pub(super) fn responses(ended: &Ended) -> Option<Portions> {
     is_steady(ended).then_some(())?;
     ended.metrics().responses.portions(&quantities(ended))
 }
 
-/// Replications of a story.
+/// Response times by replications of a story.
 pub(super) fn responses_of_all(runs: &[Ended], all: &Replications) -> Option<Portions> {
     Some(all.portions(&quantities(runs.first()?)))
 }
@@ -40,7 +40,7 @@ fn is_steady(ended: &Ended) -> bool {
     ended.setup().horizon == Horizon::Steady && ended.end != End::Unstable
 }
 
-/// Stretches of one steady run, as its samples have them.
+/// Power by stretches of one steady run, as its samples have them.
 pub(super) fn power(ended: &Ended) -> Option<Portions> {
     is_steady(ended).then_some(())?;
     // The last one ends with the run.

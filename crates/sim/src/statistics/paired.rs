@@ -43,7 +43,7 @@ use super::warm_up;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The kind of a portion.
+/// The kind of a portion, which is the same in all of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Portion {
@@ -70,12 +70,12 @@ pub struct Portions {
 /// A figure less that of a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// In the figure's unit.
+    /// Ours less theirs, in the figure's unit.
     pub absolute: Interval,
     /// As a share of the reference: 0.1 for a tenth more. `None` where the reference is nothing.
     pub relative: Option<Interval>,
     pub portion: Portion,
-    /// Number of pairs.
+    /// Number of pairs that it rests on.
     pub pairs: usize,
 }
 

@@ -13,9 +13,9 @@ use sim::statistics::{Difference, Interval};
 pub(super) fn section(tail: &Tail, outcomes: &[Outcome], compared: &[Compared]) -> Option<Section> {
     let reference = &compared.first()?.against;
     let text = format!(
-        "All contestants had the same arrivals, services and noise, so a congested spell lengthens the answers \
-         of all of them. These are the differences, pair by pair ({}), with their 95 % confidence intervals; \
-         in percent of {reference}.",
+        "All contestants had the same arrivals, services and noise, so a congested spell lengthens \
+         the answers of all of them. These are the differences, pair by pair ({}), with their 95 % \
+         confidence intervals, in percent of {reference}.",
         paired::basis(compared)
     );
     let map = map(tail, outcomes, compared, reference);

@@ -115,7 +115,8 @@ fn summary(tail: &Tail, outcomes: &[Outcome]) -> String {
             let others: Vec<String> =
                 others.iter().map(|other| format!("{} {}", other.contestant, all(other))).collect();
             format!(
-                "{among}{} draw the least power, within noise (the interval of their difference holds zero): {} {}, {}",
+                "{among}{} draw the least power, within noise (the interval of their difference holds \
+                 zero): {} {}, {}",
                 listed(&equal),
                 best.contestant,
                 all(best),
