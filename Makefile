@@ -61,6 +61,11 @@ bench: build ## side by side with a memcached of at least 1.6.35: make bench PEE
 	cargo build --release --locked -p roost-bench
 	./target/release/roost-bench serve --peer "$(PEER)"
 
+cross-check: ## the simulator against closed forms and against SimPy, some minutes; writes docs/statistics.md
+	@scripts/setup build
+	cargo build --release --locked -p roost-bench
+	./target/release/roost-bench sim-cross-check --page docs/statistics.md
+
 papers: ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
 	cargo build --release --locked -p papers
 	./target/release/roost-papers all --sensitivity --corrections --out runs/papers --markdown docs/papers.md

@@ -12,7 +12,7 @@
 //!   quiesce/       the sleep of the shipped example with quiescence and without, and its cost
 //!   programs.rs    the cost of programs in the kernel
 //!   observe.rs     the cost of watching, switched on and off
-//!   sim/           the simulator beside SimPy and a loop by hand; how often its intervals are right
+//!   sim/           the simulator beside SimPy, closed forms and a loop by hand; its intervals
 //!   stage/         the delay of the staged-burst proxy, the worth of holding, lost requests
 //!   uprobe.rs      the cost of a call that is watched by uprobes
 //!   wake/          the gain of waking early, and its cost
@@ -79,6 +79,7 @@ enum Bench {
     Results(results::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
+    SimCrossCheck(sim::cross_check::Args),
     Stage(Box<stage::Args>),
     #[command(hide = true)]
     StageService(stage::service::Args),
@@ -104,7 +105,8 @@ fn run(cli: Cli) -> Result<ExitCode> {
     // Parts are children, which end with the bench. Simulations hold nothing of the machine.
     let is_part =
         matches!(cli.bench, Bench::HurryUpService(_) | Bench::QuiescePart(_) | Bench::StageService(_));
-    if !is_part && !matches!(cli.bench, Bench::Results(_) | Bench::Sim(_) | Bench::SimCoverage(_)) {
+    let is_simulated = matches!(cli.bench, Bench::Sim(_) | Bench::SimCoverage(_) | Bench::SimCrossCheck(_));
+    if !is_part && !is_simulated && !matches!(cli.bench, Bench::Results(_)) {
         linux::signals::put_back_at_end(&product::roost()?)?;
     }
     match &cli.bench {
@@ -122,6 +124,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Bench::Results(args) => results::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),
+        Bench::SimCrossCheck(args) => sim::cross_check::run(args),
         Bench::Stage(args) => stage::run(args),
         Bench::StageService(args) => stage::service::run(args),
         Bench::Uprobe(args) => uprobe::run(args),

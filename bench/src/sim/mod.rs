@@ -5,6 +5,7 @@
 //!   simpy.rs         the slow reference: benches/references/mmk.py in an environment of its own
 //!   by_hand.rs       the fast reference
 //!   sanity.rs        that all of them simulate the same queue
+//!   cross_check/     closed forms and SimPy, figure by figure: `roost-bench sim-cross-check`
 //!   coverage.rs      how often the simulator's intervals are right: `roost-bench sim-coverage`
 //! ```
 //!
@@ -20,6 +21,7 @@
 mod by_hand;
 mod contestants;
 pub mod coverage;
+pub mod cross_check;
 mod sanity;
 mod simpy;
 

@@ -8,11 +8,14 @@ use crate::run_folder;
 use anyhow::{Context as _, Result, bail};
 use linux::SafeFolder;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const PROGRAM: &str = include_str!("../../../benches/references/mmk.py");
+const SLEEPING: &str = include_str!("../../../benches/references/sleeping.py");
 const REQUIREMENTS: &str = include_str!("../../../benches/references/requirements.txt");
 
 #[derive(Clone, Debug, Deserialize)]
@@ -24,6 +27,23 @@ pub struct Outcome {
     /// Mean response time, in mean service times.
     pub mean: f64,
     pub version: String,
+}
+
+/// One run of a queue whose servers sleep.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Slept(BTreeMap<String, f64>);
+
+impl Slept {
+    /// A figure by its name; not a number if it was not told.
+    pub fn of(&self, name: &str) -> f64 {
+        self.0.get(name).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// The answer of `sleeping.py`, seed by seed.
+#[derive(Clone, Debug, Deserialize)]
+struct Runs {
+    runs: Vec<Slept>,
 }
 
 pub struct SimPy {
@@ -50,9 +70,19 @@ impl SimPy {
     }
 
     pub fn run(&self, requests: u64, seed: u64) -> Result<Outcome> {
+        self.program(PROGRAM, &[requests.to_string(), seed.to_string()])
+    }
+
+    /// Runs of a queue whose servers sleep, one for each seed in the parameters.
+    pub fn sleeping(&self, parameters: &serde_json::Value) -> Result<Vec<Slept>> {
+        self.program(SLEEPING, &[parameters.to_string()]).map(|Runs { runs }| runs)
+    }
+
+    fn program<T: DeserializeOwned>(&self, text: &str, arguments: &[String]) -> Result<T> {
         let python = self.python.display();
         let output = Command::new(&self.python)
-            .args(["-c", PROGRAM, &requests.to_string(), &seed.to_string()])
+            .args(["-c", text])
+            .args(arguments)
             .stdin(Stdio::null())
             .output()
             .with_context(|| format!("{python} does not start"))?;

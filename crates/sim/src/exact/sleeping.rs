@@ -18,7 +18,7 @@
 //!
 //! which is all of D with weight 1 / (1 + lambda E D), and evenly spread over 0 to D with the rest.
 
-/// A set-up of one length.
+/// A set-up of one length, and its idle state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct SetUp {
     /// The share of idle periods that end with it.
