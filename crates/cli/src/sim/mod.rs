@@ -5,9 +5,11 @@
 //!   sweep.rs      every contestant in every cell of a grid
 //!   summary.rs    the tables at the end
 //!   fleet.rs      servers behind a root
+//!   machines.rs   the presets
 //! ```
 
 mod fleet;
+mod machines;
 mod run;
 mod summary;
 mod sweep;
@@ -31,6 +33,7 @@ enum Command {
     Run(Box<run::Args>),
     Sweep(Box<sweep::Args>),
     Fleet(Box<fleet::Args>),
+    Machines(machines::Args),
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -38,5 +41,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Sweep(args) => sweep::run(args),
         Command::Fleet(args) => fleet::run(args),
+        Command::Machines(args) => machines::run(args),
     }
 }

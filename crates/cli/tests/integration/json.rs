@@ -133,6 +133,8 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     documents.check("doctor", &[]);
     let policies = documents.check("policies", &["menu"]);
     assert_eq!(policies["policies"][0]["words"][0]["word"], "menu", "{policies}");
+    let machines = documents.check("sim machines", &["tradeoffs-sandybridge"]);
+    assert_eq!(machines["machines"][0]["states"][1]["break_even_ns"], 106_000, "{machines}");
     documents.check("restore", &["--root", folder.path().to_str().unwrap()]);
     documents.check("top", &["--server", &address]);
     let load = documents
