@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exclusion {
-    /// No pair of the energy counter, or no time at any frequency.
+    /// No pair of the energy counter, no time at any frequency, or readings that cannot be.
     NoCounters,
     /// More than one pair of the energy counter: two runs wrote to one file.
     TwoRunsInOne,
@@ -36,11 +36,11 @@ const ENDS_S: f64 = 10.0;
 impl Exclusion {
     pub(super) fn of(run: &Run) -> Result<Option<Self>> {
         let Measured { energy_uj, p99_s, .. } = &run.measured;
-        if energy_uj.len() < 2 || run.measured.seconds() == 0.0 {
-            return Ok(Some(Self::NoCounters));
-        }
         if energy_uj.len() > 2 {
             return Ok(Some(Self::TwoRunsInOne));
+        }
+        if run.measured.watts().is_none() {
+            return Ok(Some(Self::NoCounters));
         }
         if !run.log.exists() {
             return Ok(Some(Self::NoLog));

@@ -72,11 +72,17 @@ impl Measured {
         self.seconds_at_khz.values().sum()
     }
 
-    /// Average power of the package in watts, if there is one pair of its counter.
+    /// Average power of the package in watts. `None` without one pair of its counter, or with
+    /// readings that no counter can have.
     pub fn watts(&self) -> Option<f64> {
         let [before, after] = self.energy_uj[..] else { return None };
+        let is_reading = before.max(after) < ENERGY_WRAP_UJ;
+        let are_times = self.seconds_at_khz.values().all(|&seconds| seconds >= 0.0) && self.seconds() > 0.0;
+        if !is_reading || !are_times {
+            return None;
+        }
         let used = if after >= before { after - before } else { after + ENERGY_WRAP_UJ - before };
-        (self.seconds() > 0.0).then(|| used as f64 / 1e6 / self.seconds())
+        Some(used as f64 / 1e6 / self.seconds())
     }
 }
 

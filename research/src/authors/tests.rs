@@ -42,6 +42,21 @@ fn power_is_energy_by_the_time_of_the_counters() {
 }
 
 #[test]
+fn counters_that_cannot_be_have_no_power() {
+    let lines = [
+        "low/1.0-1,8,100,90,0.1,0.2,18446744073709551615 1,4000,6000",
+        "low/1.0-2,8,100,90,0.1,0.2,1 18446744073709551615,4000,6000",
+        "low/1.0-3,8,100,90,0.1,0.2,1 2,-4000,6000",
+        "low/1.0-4,8,100,90,0.1,0.2,1 2,NaN,6000",
+    ];
+    let folder = folder(&lines, &[]);
+    for run in runs(folder.path()).unwrap() {
+        assert_eq!(run.measured.watts(), None, "{}", run.name);
+        assert_eq!(run.exclusion().unwrap(), Some(Exclusion::NoCounters), "{}", run.name);
+    }
+}
+
+#[test]
 fn only_runs_at_fixed_frequencies_are_baselines() {
     let of = |name: &str| {
         let line = format!("{name},4,100,90,0.1,0.2,1 2,1,1");
