@@ -70,13 +70,13 @@ pub fn encode(all: &[(&str, &QuiesceStatus)], encoder: &mut DescriptorEncoder<'_
         "1 if all CPUs were found to be idle for more of the time with freezing, 0 if not; absent until that \
          is known.",
         None,
-        known(|status| status.payoff.pays.map(f64::from)),
+        known(|status| status.payoff.verdict.pays.map(f64::from)),
     )?;
     page.gauge(
         "quiesce_gain_ratio",
         "Share of the time for which all CPUs were idle with freezing, less that without, at the last trial.",
         None,
-        known(|status| status.payoff.gain),
+        known(|status| status.payoff.verdict.gain),
     )?;
     let delays = all.iter().flat_map(|&(of, status)| {
         let quantiles = ["0.5", "0.99", "1"].into_iter();

@@ -128,7 +128,7 @@ mod tests {
     use daemon::quiesce::{BackgroundStatus, CriticalStatus, EnergyStatus, PayoffStatus, QuiesceStatus};
     use linux::freezer::FreezerWay;
     use machine::{CpuId, CpuList, LengthHistogram};
-    use policy::quiescence::{Outlook, Reason, Record};
+    use policy::quiescence::{Outlook, Reason, Record, Verdict};
 
     /// After a trial that found that freezing does not pay.
     pub fn status() -> QuiesceStatus {
@@ -171,20 +171,22 @@ mod tests {
             thaw_us: Some([12.0, 345.0, 6789.0]),
             record: Record::default(),
             payoff: PayoffStatus {
-                pays: Some(false),
-                is_trying: false,
-                gain: Some(0.201),
-                gain_at_most: Some(0.4),
-                why: Some(Reason::Longer),
-                slowdown: Some(0.0),
-                cycle: Some(1.623),
-                cycle_at_most: Some(1.701),
-                wait: Some(1.711),
-                wait_at_most: Some(1.8),
-                tail: Some(1.6),
-                cycles: [256, 128],
-                pairs: 12,
-                trials: 1,
+                verdict: Verdict {
+                    pays: Some(false),
+                    gain: Some(0.201),
+                    gain_at_most: Some(0.4),
+                    why: Some(Reason::Longer),
+                    slowdown: Some(0.0),
+                    cycle: Some(1.623),
+                    cycle_at_most: Some(1.701),
+                    wait: Some(1.711),
+                    wait_at_most: Some(1.8),
+                    tail: Some(1.6),
+                    cycles: [256, 128],
+                    pairs: 12,
+                    trials: 1,
+                    ..Verdict::default()
+                },
                 again_s: Some(59.6),
             },
             energy: EnergyStatus { source: "modelled".to_owned(), watts_without: None, watts_with: None },
@@ -211,9 +213,9 @@ mod tests {
             {
                 told.outlook = outlook;
                 for why in [None, Some(Reason::NoGain), Some(Reason::LongerTail), Some(Reason::NotExcluded)] {
-                    told.payoff.why = why;
+                    told.payoff.verdict.why = why;
                     for pays in [None, Some(true), Some(false)] {
-                        told.payoff.pays = pays;
+                        told.payoff.verdict.pays = pays;
                         let text = told.text();
                         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
                         assert!(widest <= 80, "{widest} columns:\n{text}");

@@ -3,7 +3,7 @@
 use super::{EnergyStatus, Quiesce, Trigger};
 use linux::freezer::FreezerWay;
 use machine::{CpuList, Duration, Instant, LengthHistogram};
-use policy::quiescence::{Edge, Outlook, Reason, Record, Verdict};
+use policy::quiescence::{Edge, Outlook, Record, Verdict};
 use serde::Serialize;
 
 #[derive(Clone, Debug, Serialize)]
@@ -60,33 +60,12 @@ pub struct EdgeStatus {
     pub times: u64,
 }
 
-/// Whether freezing pays, as far as was found out. Shares of the time are of 1.
+/// Whether freezing pays, as far as was found out.
 #[derive(Clone, Debug, Serialize)]
 pub struct PayoffStatus {
-    /// Whether it pays; `None`: unknown yet.
-    pub pays: Option<bool>,
-    /// It is being found out now.
-    pub is_trying: bool,
-    /// Of the time, so much more were all CPUs idle, at the last trial.
-    pub gain: Option<f64>,
-    /// The largest possible gain.
-    pub gain_at_most: Option<f64>,
-    pub why: Option<Reason>,
-    /// The share of a cycle by which the work between two waits took longer.
-    pub slowdown: Option<f64>,
-    /// Whole cycles of critical threads took longer, and by how much at most (two standard errors).
-    pub cycle: Option<f64>,
-    pub cycle_at_most: Option<f64>,
-    /// Their waits took longer, and by how much at most.
-    pub wait: Option<f64>,
-    pub wait_at_most: Option<f64>,
-    /// The 99th percentile of their cycles was longer.
-    pub tail: Option<f64>,
-    /// Cycles that were compared, without freezing and with.
-    pub cycles: [u64; 2],
-    /// Pairs of turns with and without, so far.
-    pub pairs: u64,
-    pub trials: u64,
+    /// Without its time of the next trial, which `again_s` tells.
+    #[serde(flatten)]
+    pub verdict: Verdict,
     /// Until it is tried again.
     pub again_s: Option<f64>,
 }
@@ -94,21 +73,8 @@ pub struct PayoffStatus {
 impl PayoffStatus {
     fn of(verdict: Verdict, now: Instant) -> Self {
         Self {
-            pays: verdict.pays,
-            is_trying: verdict.is_trying,
-            gain: verdict.gain,
-            gain_at_most: verdict.gain_at_most,
-            why: verdict.why,
-            slowdown: verdict.slowdown,
-            cycle: verdict.cycle,
-            cycle_at_most: verdict.cycle_at_most,
-            wait: verdict.wait,
-            wait_at_most: verdict.wait_at_most,
-            tail: verdict.tail,
-            cycles: verdict.cycles,
-            pairs: verdict.pairs,
-            trials: verdict.trials,
             again_s: verdict.again.map(|again| again.since(now).as_secs_f64()),
+            verdict: Verdict { again: None, ..verdict },
         }
     }
 }
@@ -249,5 +215,20 @@ impl Quiesce {
         let units = self.critical.iter().map(|critical| &critical.unit);
         let mut units = units.chain(self.background.iter().map(|background| &background.unit));
         units.nth(number as usize).cloned().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_in_the_status_has_seconds_in_place_of_a_time() {
+        let second = |seconds| Instant::ZERO + Duration::from_secs(seconds);
+        let verdict = Verdict { pays: Some(true), again: Some(second(9)), ..Verdict::default() };
+        let told = serde_json::to_value(PayoffStatus::of(verdict, second(2))).unwrap();
+        assert_eq!(told["again_s"], 7.0);
+        assert_eq!(told["pays"], true);
+        assert!(told.get("again").is_none(), "{told}");
     }
 }

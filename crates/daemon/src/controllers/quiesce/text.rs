@@ -88,26 +88,27 @@ fn stood(text: &mut String, background: &BackgroundStatus) {
 }
 
 fn payoff(payoff: &PayoffStatus) -> String {
+    let verdict = payoff.verdict;
     let points = |share: Option<f64>| share.map(|share| format!("{:+.1} points", share * 100.0));
     let percent =
         |share: Option<f64>| share.map_or("not known".to_owned(), |share| format!("{:+.1} %", share * 100.0));
-    let found = match (payoff.pays, points(payoff.gain), points(payoff.gain_at_most)) {
+    let found = match (verdict.pays, points(verdict.gain), points(verdict.gain_at_most)) {
         (_, Some(gain), _) => format!(
             "all idle {gain} of the time with freezing; critical cycles {} (at most {}), waits {} \
              (at most {}), p99 \
              {}, of {} cycles without and {} with",
-            percent(payoff.cycle),
-            percent(payoff.cycle_at_most),
-            percent(payoff.wait),
-            percent(payoff.wait_at_most),
-            percent(payoff.tail),
-            payoff.cycles[0],
-            payoff.cycles[1]
+            percent(verdict.cycle),
+            percent(verdict.cycle_at_most),
+            percent(verdict.wait),
+            percent(verdict.wait_at_most),
+            percent(verdict.tail),
+            verdict.cycles[0],
+            verdict.cycles[1]
         ),
         (Some(false), None, Some(most)) => format!("all idle {most} of the time at most"),
         _ => "not known yet".to_owned(),
     };
-    let why = match payoff.why {
+    let why = match verdict.why {
         Some(Reason::NothingToGain | Reason::NoGain) => "too little is gained",
         Some(Reason::Longer) => "critical work takes longer with it",
         Some(Reason::LongerTail) => "the longest cycles of critical work are with it",
@@ -115,7 +116,7 @@ fn payoff(payoff: &PayoffStatus) -> String {
         None => "left off",
     };
     let again = payoff.again_s.map_or(String::new(), |again| format!("; tried again in {again:.0} s"));
-    match (payoff.is_trying, payoff.pays) {
+    match (verdict.is_trying, verdict.pays) {
         (true, _) => format!("being found out whether freezing pays; so far: {found}"),
         (false, Some(true)) => format!("freezing pays: {found}{again}"),
         (false, Some(false)) => {

@@ -49,6 +49,7 @@ pub struct Verdict {
     /// Number of times that it was settled.
     pub trials: u64,
     /// It is tried again then, if nothing changes before.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub again: Option<Instant>,
 }
 
