@@ -340,7 +340,12 @@ fn plan(args: &Args, server: &Contestant, rate: Option<Rate>, generator: CpuId, 
 /// The core that every number of cores contains.
 fn first_core(root: &Root, config: &ServiceConfig) -> Result<CpuId> {
     let prospect = Prospect::of(root, config, linux::arbiter::ClockMeans::default())?;
-    prospect.place.seats.first().and_then(|seat| seat.first().copied()).context("the service has no CPU")
+    prospect
+        .topology
+        .cores
+        .first()
+        .and_then(|threads| threads.first().copied())
+        .context("the service has no CPU")
 }
 
 /// No idle state but polling, until this is dropped.

@@ -9,7 +9,7 @@
 
 use machine::{Command, CpuList, Instant};
 use policy::frequency::HurryUp;
-use policy::governing::{Decided, Governing, Input, Params};
+use policy::governing::{Decision, Input, Params, ServiceController};
 use policy::log::{self, Recorded};
 use serde::Serialize;
 use std::fs;
@@ -55,7 +55,7 @@ pub enum ReplayError {
 impl Replay {
     /// Every service recorded in `folder`, again.
     pub fn of(folder: &Path) -> Result<Vec<Self>, ReplayError> {
-        let governed = each(folder, SERVICE, Self::again::<Governing, _>);
+        let governed = each(folder, SERVICE, Self::again::<ServiceController, _>);
         let hurried = each(folder, HURRY_UP, |process, files| {
             Self::again::<HurryUp, _>(&format!("hurry-up of process {process}"), files)
         });
@@ -94,7 +94,7 @@ impl Replay {
     pub fn under(folder: &Path, params: Params) -> Result<Vec<Self>, ReplayError> {
         let run = |service: &str, files: &[PathBuf]| {
             let mut done = Self::nothing(service);
-            let mut other: Option<Governing> = None;
+            let mut other: Option<ServiceController> = None;
             let mut had = CpuList::default();
             let mut agreed = true;
             for (at, path) in files.iter().enumerate() {
@@ -102,10 +102,10 @@ impl Replay {
                 done.torn |= torn;
                 done.segments += 1;
                 let diverged = |cause| ReplayError::Diverged { path: path.clone(), cause };
-                let steps = log::steps::<Governing>(&text).map_err(diverged)?;
+                let steps = log::steps::<ServiceController>(&text).map_err(diverged)?;
                 if other.is_none() {
                     had = steps.state.active();
-                    other = Some(Governing::new(params.clone(), steps.state.place().clone()));
+                    other = Some(ServiceController::new(params.clone(), steps.state.topology().clone()));
                 }
                 let policy = other.as_mut().expect("set just now");
                 for (at, input, output) in steps.steps {
@@ -185,7 +185,7 @@ fn commands_in<P: Recorded<Output = Vec<C>>, C>(text: &str) -> usize {
     log::steps::<P>(text).map_or(0, |steps| steps.steps.iter().map(|(_, _, output)| output.len()).sum())
 }
 
-fn cpus_of(output: &[Decided]) -> Option<CpuList> {
+fn cpus_of(output: &[Decision]) -> Option<CpuList> {
     output.iter().rev().find_map(|decided| match &decided.command {
         Command::SetActiveCpus(cpus) => Some(cpus.clone()),
         _ => None,
@@ -198,7 +198,7 @@ mod tests {
     use linux::{RotatingLog, SegmentBounds};
     use machine::{CpuId, Duration, Rate, Reading, ServiceReading};
     use policy::carb::GoalParams;
-    use policy::governing::{Cores, IdleMode, Place};
+    use policy::governing::{Cores, CpuTopology, IdleMode};
 
     fn params(goal: &str) -> Params {
         Params::new(Cores::Goal(goal.parse().unwrap(), GoalParams::default()), IdleMode::Stock)
@@ -229,9 +229,9 @@ mod tests {
     }
 
     fn recorded(folder: &Path) {
-        let seats = (0..4).map(|cpu| vec![CpuId(cpu)]).collect();
-        let place = Place { seats, ..Place::default() };
-        let mut policy = Governing::new(params("500us@p99"), place);
+        let cores = (0..4).map(|cpu| vec![CpuId(cpu)]).collect();
+        let topology = CpuTopology { cores, ..CpuTopology::default() };
+        let mut policy = ServiceController::new(params("500us@p99"), topology);
         // Short segments, so that there are seams.
         let bounds = SegmentBounds { size: 4000, kept: 100 };
         let mut segments =
@@ -239,7 +239,7 @@ mod tests {
         for (second, input) in (1..).zip(inputs()) {
             let at = Instant::ZERO + Duration::from_secs(second);
             let output = policy.apply(at, &input);
-            segments.write(&log::step_line::<Governing>(at, &input, &output)).unwrap();
+            segments.write(&log::step_line::<ServiceController>(at, &input, &output)).unwrap();
             if segments.is_full() {
                 segments.rotate(&log::state_line(&policy)).unwrap();
             }

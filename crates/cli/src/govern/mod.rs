@@ -22,7 +22,7 @@ pub use plan::warn_of_nothing;
 use crate::daemon::{Request, govern};
 use anyhow::Result;
 use linux::Root;
-use options::{Governing, Subject};
+use options::{GovernArgs, Subject};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-fn service(args: &Governing) -> Result<ExitCode> {
+fn service(args: &GovernArgs) -> Result<ExitCode> {
     let config = args.configuration()?;
     if args.print_config {
         crate::table::print(&toml::to_string(&config)?)?;

@@ -23,7 +23,7 @@ pub struct Args {
     #[command(subcommand)]
     pub subject: Option<Subject>,
     #[command(flatten)]
-    pub governing: Governing,
+    pub governing: GovernArgs,
 }
 
 #[derive(Subcommand)]
@@ -32,7 +32,7 @@ pub enum Subject {
 }
 
 #[derive(clap::Args)]
-pub struct Governing {
+pub struct GovernArgs {
     /// The service that listens on this TCP port
     #[arg(long, value_name = "PORT", group = "target")]
     pub port: Option<u16>,
@@ -113,7 +113,7 @@ pub enum PolicyName {
     Fixed,
 }
 
-impl Governing {
+impl GovernArgs {
     /// True if a service is named here and not in a file.
     pub fn names_a_service(&self) -> bool {
         self.port.is_some() || self.pid.is_some() || self.cgroup.is_some() || self.unit.is_some()

@@ -1,6 +1,6 @@
 //! A plan of a governed service: looked at, and not touched.
 
-use super::options::Governing;
+use super::options::GovernArgs;
 use crate::exit::usage;
 use crate::table::print;
 use anyhow::Result;
@@ -64,7 +64,7 @@ fn possible_or_not<S: Serializer>(
     text.serialize(serializer)
 }
 
-pub fn run(args: &Governing) -> Result<ExitCode> {
+pub fn run(args: &GovernArgs) -> Result<ExitCode> {
     let config = args.configuration()?;
     warn_of_nothing(&config);
     let root = Root::system();
@@ -119,11 +119,16 @@ fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
         command: prospect.service.name,
         processes: prospect.service.processes.into_iter().collect(),
         ports: prospect.service.ports.into_iter().collect(),
-        cores: prospect.place.seats.into_iter().map(|seat| CpuList(seat.into_iter().collect())).collect(),
+        cores: prospect
+            .topology
+            .cores
+            .into_iter()
+            .map(|threads| CpuList(threads.into_iter().collect()))
+            .collect(),
         min_cores: config.min_cores,
         hotplug: config.hotplug.then(|| linux::Hotplug::supported(root).map_err(|error| error.to_string())),
         clocks: prospect
-            .place
+            .topology
             .gears
             .map(|gears| gears.iter().map(|gear| gears.khz(gear)).collect())
             .unwrap_or_default(),

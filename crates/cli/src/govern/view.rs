@@ -1,7 +1,7 @@
 //! The live view of a governed service, and its page at the end.
 
 use super::history::History;
-use super::options::Governing;
+use super::options::GovernArgs;
 use super::page;
 use crate::daemon::{Epochs, View};
 use crate::run_folder::Place;
@@ -20,7 +20,7 @@ pub struct Services {
 
 impl Services {
     /// Nothing has been seen yet. A folder that cannot be made is told now.
-    pub fn begin(args: &Governing) -> Result<Self> {
+    pub fn begin(args: &GovernArgs) -> Result<Self> {
         let started = crate::run_folder::started()?;
         let keeps = args.out.is_some() || !args.json;
         let place = keeps.then(|| page::KIND.place(args.out.as_deref(), &started)).transpose()?;

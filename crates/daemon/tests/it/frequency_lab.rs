@@ -15,7 +15,9 @@ use machine::{
     Reading, ServiceReading,
 };
 use policy::frequency::{pegasus, sensitivity};
-use policy::governing::{Cores, Frequency, FrequencyMode, Governing, IdleMode, Input, Params, Place};
+use policy::governing::{
+    Cores, CpuTopology, Frequency, FrequencyMode, IdleMode, Input, Params, ServiceController,
+};
 use policy::log::Recorded as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -54,7 +56,7 @@ fn until(wanted: [u8; 8]) {
 
 /// A policy whose commands about clocks are carried out.
 struct Driven {
-    policy: Governing,
+    policy: ServiceController,
     clocks: Clocks,
     now: Instant,
 }
@@ -62,15 +64,18 @@ struct Driven {
 impl Driven {
     fn by(frequency: Frequency) -> Self {
         let root = Root::system();
-        let seats = (0..8).map(|cpu| vec![CpuId(cpu)]).collect();
-        let place =
-            Place { seats, gears: Some(gears(&root, &all(), None).expect("clocks")), ..Place::default() };
+        let cores = (0..8).map(|cpu| vec![CpuId(cpu)]).collect();
+        let topology = CpuTopology {
+            cores,
+            gears: Some(gears(&root, &all(), None).expect("clocks")),
+            ..CpuTopology::default()
+        };
         let params = Params { frequency, ..Params::new(Cores::All, IdleMode::Stock) };
         let limits = Arbiter::new(&root, "lab").clocks;
         limits.hold("lab", &all()).expect("no other process has them");
         let clocks = Clocks::of(&limits);
         clocks.join("shop", &all());
-        Self { policy: Governing::new(params, place), clocks, now: Instant::ZERO }
+        Self { policy: ServiceController::new(params, topology), clocks, now: Instant::ZERO }
     }
 
     fn cap(&self, cpu: u16) -> Kilohertz {

@@ -14,8 +14,8 @@
 //! - If other processes asked the last arbiter, or limit CPUs alone, nothing is parked for
 //!   [`GRACE`]: their claims have to come first.
 
+use super::arbiter_lock::ArbiterLock;
 use super::laws::{Claim, going, needed, open_to};
-use super::seat::Seat;
 use super::{Asked, Asker, Wish, now_unix_s};
 use crate::cpuset::isolation::{CpuIsolation, Placement};
 use crate::hotplug::Hotplug;
@@ -41,9 +41,9 @@ pub struct Needed {
 }
 
 impl ActiveCpus {
-    pub(super) fn new(seat: Seat) -> Self {
+    pub(super) fn new(lock: ArbiterLock) -> Self {
         Self(Arc::new(Mutex::new(Register {
-            seat,
+            lock,
             is_open: false,
             claims: BTreeMap::new(),
             quiet_until: None,
@@ -55,7 +55,7 @@ impl ActiveCpus {
         })))
     }
 
-    /// Takes the seat, and puts back the changes of a holder that was killed.
+    /// Takes the lock, and puts back the changes of a holder that was killed.
     pub fn hold(&self) -> Result<(), LockError> {
         self.register().hold()
     }
@@ -114,7 +114,7 @@ impl ActiveCpus {
 
 #[derive(Debug)]
 struct Register {
-    seat: Seat,
+    lock: ArbiterLock,
     is_open: bool,
     claims: BTreeMap<Asker, (Claim, u64)>,
     /// Nothing is parked before this time.
@@ -135,10 +135,10 @@ impl Register {
         if self.is_open {
             return Ok(());
         }
-        self.seat.take()?;
+        self.lock.take()?;
         // The last holder may have been killed.
-        self.notices.extend(restore_at_start(self.seat.root())?);
-        if self.seat.is_inherited() || !needed_by_others(self.seat.root()).is_empty() {
+        self.notices.extend(restore_at_start(self.lock.root())?);
+        if self.lock.is_inherited() || !needed_by_others(self.lock.root()).is_empty() {
             self.quiet_until = Some(crate::now() + GRACE);
         }
         self.is_open = true;
@@ -186,7 +186,7 @@ impl Register {
 
     /// The CPUs that are online, or would be if this process had taken none offline.
     fn there(&self) -> CpuList {
-        CpuList(&crate::online_cpus(self.seat.root()).unwrap_or_default().0 | &self.taken().0)
+        CpuList(&crate::online_cpus(self.lock.root()).unwrap_or_default().0 | &self.taken().0)
     }
 
     fn open_to_all(&self) -> CpuList {
@@ -224,7 +224,7 @@ impl Register {
             Some(hotplug) => hotplug,
             None if going.0.is_empty() => return Ok(()),
             none => none.insert(
-                Hotplug::open(self.seat.root(), self.seat.name(), None).map_err(|error| error.to_string())?,
+                Hotplug::open(self.lock.root(), self.lock.name(), None).map_err(|error| error.to_string())?,
             ),
         };
         hotplug.keep_offline(going);
@@ -242,7 +242,7 @@ impl Register {
             let around = match &mut self.around {
                 Some(around) => around,
                 none => none.insert(
-                    CpuIsolation::open(self.seat.root(), self.seat.name())
+                    CpuIsolation::open(self.lock.root(), self.lock.name())
                         .map_err(|error| error.to_string())?,
                 ),
             };
@@ -261,12 +261,12 @@ impl Register {
 
 impl Drop for Register {
     fn drop(&mut self) {
-        // Both end before the seat does, so that no other arbiter moves tasks while these changes
+        // Both end before the lock does, so that no other arbiter moves tasks while these changes
         // are in force. CPUs come back online first.
         self.hotplug = None;
         self.around = None;
         if self.is_open && self.claims.keys().all(|asker| asker.lease == 0) {
-            self.seat.leave_clean();
+            self.lock.leave_clean();
         }
     }
 }

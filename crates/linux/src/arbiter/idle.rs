@@ -14,7 +14,7 @@ pub type IdleLimits = Shared<IdleControl>;
 impl IdleLimits {
     /// The idle states of a CPU; empty where the kernel has no cpuidle.
     pub fn table(&self, cpu: CpuId) -> CstateTable {
-        idle_table(self.seat().root(), cpu).unwrap_or_default()
+        idle_table(self.lock().root(), cpu).unwrap_or_default()
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The kernel has one slot for all of user space. Two programs that write the idle limit or the
 //! clock of one CPU, or that move other tasks, undo each other. So one process of a machine is the
-//! arbiter (it has the [`Seat`]), and controllers, services and leases ask there. `laws.rs` has the
+//! arbiter (it has the [`ArbiterLock`]), and controllers, services and leases ask there. `laws.rs` has the
 //! rules of combination and their reasons.
 //!
 //! | knob | type | locks below `run/roost` | request | combination |
@@ -34,23 +34,23 @@
 //!   *pending* until that program releases them.
 
 mod active;
+mod arbiter_lock;
 mod clock;
 mod connection;
 mod idle;
 mod laws;
 mod per_cpu;
 pub mod request;
-mod seat;
 mod window;
 
 pub use active::{ActiveCpus, Needed};
+pub use arbiter_lock::ArbiterLock;
+pub(crate) use arbiter_lock::{YIELDS, yields};
 pub use clock::{ClockLimits, ClockMeans};
 pub use connection::{Connection, Doorway};
 pub use idle::IdleLimits;
 pub use laws::Claim;
 pub use per_cpu::{Knob, Shared, Taken};
-pub use seat::Seat;
-pub(crate) use seat::{YIELDS, yields};
 pub use window::IdleWindow;
 
 use crate::root::Root;
@@ -68,13 +68,13 @@ pub struct Arbiter {
 }
 
 impl Arbiter {
-    /// Takes nothing: the first knob takes the seat.
+    /// Takes nothing: the first knob takes the lock.
     pub fn new(root: &Root, name: &str) -> Self {
-        let seat = Seat::new(root, name);
+        let lock = ArbiterLock::new(root, name);
         Self {
-            idle: IdleLimits::new(seat.clone()),
-            clocks: ClockLimits::new(seat.clone()),
-            active: ActiveCpus::new(seat),
+            idle: IdleLimits::new(lock.clone()),
+            clocks: ClockLimits::new(lock.clone()),
+            active: ActiveCpus::new(lock),
         }
     }
 

@@ -1,8 +1,8 @@
 //! A knob of which each CPU has one. This process holds it and sets it to the combination of all
 //! requests.
 
+use super::arbiter_lock::{ArbiterLock, yields};
 use super::laws::Wishes;
-use super::seat::{Seat, yields};
 use super::{Asked, Asker, Wish, grouped, now_unix_s};
 use crate::lock::LockError;
 use crate::root::Root;
@@ -72,7 +72,7 @@ impl<K: Knob> Clone for Shared<K> {
 
 #[derive(Debug)]
 struct Inner<K: Knob> {
-    seat: Seat,
+    lock: ArbiterLock,
     /// Held while locks are taken, which takes long. `held` is locked for the time of one change
     /// only.
     taking: Mutex<()>,
@@ -92,7 +92,7 @@ pub(super) struct Held<K: Knob> {
 }
 
 impl<K: Knob> Shared<K> {
-    pub(super) fn new(seat: Seat) -> Self {
+    pub(super) fn new(lock: ArbiterLock) -> Self {
         let held = Held {
             means: K::Means::default(),
             own: Vec::new(),
@@ -101,14 +101,14 @@ impl<K: Knob> Shared<K> {
             wishes: Wishes::default(),
             notices: Vec::new(),
         };
-        Self(Arc::new(Inner { seat, taking: Mutex::default(), held: Mutex::new(held) }))
+        Self(Arc::new(Inner { lock, taking: Mutex::default(), held: Mutex::new(held) }))
     }
 
     /// Locks these CPUs as well, all of them or none, for `asker` until [`Self::withdraw`]. CPUs
     /// whose holder yields are pending. The error names the process that holds a CPU.
     pub fn hold(&self, asker: impl Into<Asker>, cpus: &CpuList) -> Result<(), K::Error> {
         let _taking = self.taking();
-        self.0.seat.take()?;
+        self.0.lock.take()?;
         let (all, means) = {
             let held = self.held();
             (held.cpus(), held.means)
@@ -255,8 +255,8 @@ impl<K: Knob> Shared<K> {
         lines
     }
 
-    pub(super) fn seat(&self) -> &Seat {
-        &self.0.seat
+    pub(super) fn lock(&self) -> &ArbiterLock {
+        &self.0.lock
     }
 
     /// After a panic in one thread the others can go on: each change is one call.
@@ -299,13 +299,13 @@ impl<K: Knob> Shared<K> {
     /// Locks the CPUs that are free. The error names a process that holds one and does not yield
     /// it.
     fn take(&self, cpus: &CpuList, means: K::Means) -> Result<Locked<K>, K::Error> {
-        let seat = &self.0.seat;
+        let lock = &self.0.lock;
         let (mut free, mut pending) = (cpus.clone(), Vec::new());
         let own = loop {
             if free.0.is_empty() {
                 break None;
             }
-            match K::open(seat.root(), &free, seat.name(), means) {
+            match K::open(lock.root(), &free, lock.name(), means) {
                 Ok(knob) => break Some((free, knob)),
                 Err(error) => {
                     let taken = K::taken(error)?;

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 
 /// The highest windows of the last epochs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tripwire {
+pub struct LoadSpikeDetector {
     peaks: VecDeque<u64>,
 }
 
@@ -33,7 +33,7 @@ pub struct Expected {
     pub batch: u64,
 }
 
-impl Tripwire {
+impl LoadSpikeDetector {
     /// An epoch is over, and its highest window held so many arrivals. `wanted`: there are cores
     /// that an alarm would wake.
     pub fn handle_epoch(&mut self, peak: u64, wanted: bool) -> Expected {
@@ -71,26 +71,26 @@ mod tests {
 
     #[test]
     fn a_service_that_was_silent_rings_at_the_floor() {
-        let mut wire = Tripwire::default();
-        assert_eq!(wire.handle_epoch(0, true), Expected { arrivals: Some(FLOOR), batch: 1 });
+        let mut detector = LoadSpikeDetector::default();
+        assert_eq!(detector.handle_epoch(0, true), Expected { arrivals: Some(FLOOR), batch: 1 });
     }
 
     #[test]
     fn nothing_is_wanted_where_nobody_can_be_woken() {
-        let mut wire = Tripwire::default();
-        assert_eq!(wire.handle_epoch(500, false).arrivals, None);
+        let mut detector = LoadSpikeDetector::default();
+        assert_eq!(detector.handle_epoch(500, false).arrivals, None);
         // But it was seen.
-        assert_eq!(wire.handle_epoch(0, true).arrivals, Some(1000));
+        assert_eq!(detector.handle_epoch(0, true).arrivals, Some(1000));
     }
 
     #[test]
     fn a_burst_is_news_again_after_a_while() {
-        let mut wire = Tripwire::default();
-        wire.handle_epoch(400, true);
+        let mut detector = LoadSpikeDetector::default();
+        detector.handle_epoch(400, true);
         for _ in 1..REMEMBERED {
-            assert_eq!(wire.handle_epoch(0, true).arrivals, Some(800));
+            assert_eq!(detector.handle_epoch(0, true).arrivals, Some(800));
         }
-        assert_eq!(wire.handle_epoch(0, true).arrivals, Some(FLOOR));
+        assert_eq!(detector.handle_epoch(0, true).arrivals, Some(FLOOR));
     }
 
     proptest! {
@@ -98,12 +98,12 @@ mod tests {
         /// highest was seen.
         #[test]
         fn a_load_that_repeats_never_rings(lump in prop::collection::vec(0_u64..1_000_000, 1..REMEMBERED)) {
-            let mut wire = Tripwire::default();
+            let mut detector = LoadSpikeDetector::default();
             for &peak in &lump {
-                wire.handle_epoch(peak, true);
+                detector.handle_epoch(peak, true);
             }
             for &peak in lump.iter().cycle().take(200) {
-                let expected = wire.handle_epoch(peak, true);
+                let expected = detector.handle_epoch(peak, true);
                 // The next epoch is of the same kind, and even three quarters more would be too
                 // little.
                 let next = lump.iter().max().unwrap();
@@ -115,10 +115,10 @@ mod tests {
         /// Three times the highest ever seen rings, unless it is too little to matter.
         #[test]
         fn what_is_far_more_rings(peaks in prop::collection::vec(0_u64..1 << 40, 1..90)) {
-            let mut wire = Tripwire::default();
+            let mut detector = LoadSpikeDetector::default();
             let mut expected = None;
             for &peak in &peaks {
-                expected = wire.handle_epoch(peak, true).arrivals;
+                expected = detector.handle_epoch(peak, true).arrivals;
             }
             let highest = peaks.iter().max().unwrap();
             prop_assert!(expected.unwrap() <= (highest * 3).max(FLOOR));
@@ -126,7 +126,7 @@ mod tests {
 
         #[test]
         fn no_peak_is_too_much(peak in any::<u64>(), wanted in any::<bool>()) {
-            let expected = Tripwire::default().handle_epoch(peak, wanted);
+            let expected = LoadSpikeDetector::default().handle_epoch(peak, wanted);
             prop_assert_eq!(expected.arrivals.is_some(), wanted);
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! **Approach.** One state machine per service. A driver gives it a reading once an epoch
 //! ([`Input::Reading`]) and the errors in between; it answers with commands, each with its reason
-//! ([`Decided`]). All of it is data, so a run can be recorded, replayed, and replayed under other
+//! ([`Decision`]). All of it is data, so a run can be recorded, replayed, and replayed under other
 //! parameters.
 //!
 //! ```text
@@ -18,13 +18,13 @@
 //!      +--> paused: a person asked for all cores (`set`)
 //! ```
 //!
-//! Terms. A *seat* is a physical core with all its threads ([`seats`]); numbers of cores are
-//! numbers of seats. *Open* is failing open: all cores, no limit, and a wait that doubles before it
+//! Terms. A *core* is a physical core with all its threads ([`cores_in_order`]); numbers of cores are
+//! numbers of these. *Open* is failing open: all cores, no limit, and a wait that doubles before it
 //! tries again. *Silence* is a rate of zero, and no failure: no request waits, so the service gets
 //! its fewest cores. Drift is a foreign change of a value that we have set.
 //!
 //! Invariants:
-//! - Whatever is told, the CPUs in force are a non-empty prefix of the seats, and their limits are
+//! - Whatever is told, the CPUs in force are a non-empty prefix of the cores, and their limits are
 //!   those of the active ones.
 //! - When open or paused, all CPUs are active and no limit is in force, on sleep or speed.
 //! - A command is given when something changes and not otherwise.
@@ -41,10 +41,10 @@ mod replay;
 mod search;
 mod why;
 
-pub use alarm::{Expected, Tripwire};
+pub use alarm::{Expected, LoadSpikeDetector};
 pub use frequency::{ClockWhy, Frequency, FrequencyMode, ServiceFrequency};
 pub use idle::{IdleMode, IdleModes, ServiceIdle};
-pub use order::seats;
+pub use order::cores_in_order;
 pub use params::{Cores, Params};
 pub use why::{Failure, Why};
 
@@ -57,9 +57,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A machine and the part of it that the service may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct CpuTopology {
     /// The CPUs that can be given or taken, in the order in which they are given.
-    pub seats: Vec<Vec<CpuId>>,
+    pub cores: Vec<Vec<CpuId>>,
     /// By CPU the exit latencies of its states that halt, the shallowest first.
     pub halts: BTreeMap<CpuId, Vec<Duration>>,
     /// How fast they can run, where their clock is to be chosen.
@@ -90,7 +90,7 @@ pub enum Input {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Decided {
+pub struct Decision {
     pub command: Command,
     pub why: Why,
 }
@@ -110,9 +110,9 @@ pub enum Mode {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Governing {
+pub struct ServiceController {
     params: Params,
-    place: Place,
+    topology: CpuTopology,
     search: Search,
     idle: ServiceIdle,
     #[serde(default)]
@@ -124,28 +124,28 @@ pub struct Governing {
     refused: u32,
     /// How often it has failed open without an epoch of success in between, for the wait.
     failures: u32,
-    decided: VecDeque<Decided>,
+    decided: VecDeque<Decision>,
 }
 
-impl Governing {
-    /// All seats active, no limits; the first epoch decides. `place` has at least one seat.
-    pub fn new(params: Params, place: Place) -> Self {
-        assert!(!place.seats.is_empty(), "a service runs somewhere");
-        let seats = place.seats.len() as u16;
-        let cpus = place.seats.iter().flatten().copied();
-        let idle = ServiceIdle::new(params.idle.clone(), cpus, place.halts.clone());
+impl ServiceController {
+    /// All cores active, no limits; the first epoch decides. `topology` has at least one core.
+    pub fn new(params: Params, topology: CpuTopology) -> Self {
+        assert!(!topology.cores.is_empty(), "a service runs somewhere");
+        let cores = topology.cores.len() as u16;
+        let cpus = topology.cores.iter().flatten().copied();
+        let idle = ServiceIdle::new(params.idle.clone(), cpus, topology.halts.clone());
         Self {
-            search: search(params.cores, seats),
+            search: search(params.cores, cores),
             idle,
-            frequency: ServiceFrequency::new(params.frequency, &place),
+            frequency: ServiceFrequency::new(params.frequency, &topology),
             params,
             mode: Mode::Searching,
-            active: seats,
+            active: cores,
             lost: 0,
             refused: 0,
             failures: 0,
             decided: VecDeque::new(),
-            place,
+            topology,
         }
     }
 
@@ -158,14 +158,14 @@ impl Governing {
         CpuList(self.active_set())
     }
 
-    /// How many seats it has, and how many there are.
-    pub fn seats(&self) -> (u16, u16) {
-        (self.active, self.place.seats.len() as u16)
+    /// How many cores it has, and how many there are.
+    pub fn cores(&self) -> (u16, u16) {
+        (self.active, self.topology.cores.len() as u16)
     }
 
     /// The CPUs that can be given and taken.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn topology(&self) -> &CpuTopology {
+        &self.topology
     }
 
     pub fn params(&self) -> &Params {
@@ -195,7 +195,7 @@ impl Governing {
 
     /// An alarm would give it more cores than it has.
     pub fn wants_alarm(&self) -> bool {
-        let can_grow = usize::from(self.active) < self.place.seats.len();
+        let can_grow = usize::from(self.active) < self.topology.cores.len();
         self.mode == Mode::Searching && can_grow && !matches!(self.search, Search::Constant(_))
     }
 
@@ -224,8 +224,8 @@ impl Governing {
             Input::Pause(false) => {
                 if self.mode == Mode::Paused {
                     self.mode = Mode::Searching;
-                    self.search = search(self.params.cores, self.place.seats.len() as u16);
-                    self.frequency.forget(&self.place);
+                    self.search = search(self.params.cores, self.topology.cores.len() as u16);
+                    self.frequency.forget(&self.topology);
                 }
             }
             Input::Reload(params) => self.reload(params.clone()),
@@ -233,7 +233,7 @@ impl Governing {
     }
 
     /// The next decision that is to be carried out.
-    pub fn poll_command(&mut self) -> Option<Decided> {
+    pub fn poll_command(&mut self) -> Option<Decision> {
         self.decided.pop_front()
     }
 
@@ -251,8 +251,8 @@ impl Governing {
                     return;
                 }
                 self.mode = Mode::Searching;
-                self.search = search(self.params.cores, self.place.seats.len() as u16);
-                self.frequency.forget(&self.place);
+                self.search = search(self.params.cores, self.topology.cores.len() as u16);
+                self.frequency.forget(&self.topology);
             }
             Mode::Searching if self.lost >= self.params.lost_after => {
                 return self.open(Failure::Lost { epochs: self.lost });
@@ -264,7 +264,7 @@ impl Governing {
         let active = self.active_set();
         let epoch = epoch_of(reading, &active, &self.search);
         let (wanted, why) = match &mut self.search {
-            Search::Constant(seats) => (*seats, Why::Configured),
+            Search::Constant(cores) => (*cores, Why::Configured),
             Search::Slope(controller) => {
                 let wanted = controller.handle_epoch(&epoch);
                 (wanted, Why::Slope(controller.state()))
@@ -275,7 +275,7 @@ impl Governing {
             }
         };
         self.idle.handle_epoch(&active, &reading.cpus);
-        self.frequency.handle_epoch(now, &self.place, self.active, reading, self.params.lost_after);
+        self.frequency.handle_epoch(now, &self.topology, self.active, reading, self.params.lost_after);
         self.put(wanted, why);
         self.set_clocks();
     }
@@ -284,19 +284,19 @@ impl Governing {
         if self.mode != Mode::Searching {
             return;
         }
-        let seats = self.place.seats.len() as u16;
+        let cores = self.topology.cores.len() as u16;
         match &mut self.search {
             Search::Constant(_) => {}
             Search::Slope(controller) => {
                 controller.handle_alarm();
-                self.put(seats, Why::Alarm);
+                self.put(cores, Why::Alarm);
             }
             Search::Goal(search) => {
                 search.handle_alarm();
-                self.put(seats, Why::Alarm);
+                self.put(cores, Why::Alarm);
             }
         }
-        self.frequency.handle_alarm(now, &self.place);
+        self.frequency.handle_alarm(now, &self.topology);
         self.set_clocks();
     }
 
@@ -312,7 +312,7 @@ impl Governing {
         match &mut self.search {
             Search::Goal(search) => search.set_goal(goal),
             Search::Constant(_) | Search::Slope(_) => {
-                let search = GoalSearch::new(GoalParams::default(), goal, self.place.seats.len() as u16);
+                let search = GoalSearch::new(GoalParams::default(), goal, self.topology.cores.len() as u16);
                 self.search = Search::Goal(Box::new(search));
             }
         }
@@ -326,13 +326,13 @@ impl Governing {
     fn reload(&mut self, params: Params) {
         let before = std::mem::replace(&mut self.params, params.clone());
         self.idle.set_modes(params.idle);
-        self.frequency.set_mode(params.frequency, &self.place);
+        self.frequency.set_mode(params.frequency, &self.topology);
         match (before.cores, params.cores, &mut self.search) {
             // The learned state of the service stays.
             (Cores::Goal(_, old), Cores::Goal(goal, new), Search::Goal(search)) if old == new => {
                 search.set_goal(goal)
             }
-            (old, new, _) if old != new => self.search = search(new, self.place.seats.len() as u16),
+            (old, new, _) if old != new => self.search = search(new, self.topology.cores.len() as u16),
             _ => {}
         }
         if self.mode == Mode::Searching {

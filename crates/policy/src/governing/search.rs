@@ -14,12 +14,12 @@ pub(super) enum Search {
     Goal(Box<GoalSearch>),
 }
 
-pub(super) fn search(cores: Cores, seats: u16) -> Search {
+pub(super) fn search(cores: Cores, count: u16) -> Search {
     match cores {
-        Cores::All => Search::Constant(seats),
-        Cores::Fixed(wanted) => Search::Constant(wanted.clamp(1, seats)),
-        Cores::Slope(params) => Search::Slope(Box::new(Controller::new(params, seats))),
-        Cores::Goal(goal, params) => Search::Goal(Box::new(GoalSearch::new(params, goal, seats))),
+        Cores::All => Search::Constant(count),
+        Cores::Fixed(wanted) => Search::Constant(wanted.clamp(1, count)),
+        Cores::Slope(params) => Search::Slope(Box::new(Controller::new(params, count))),
+        Cores::Goal(goal, params) => Search::Goal(Box::new(GoalSearch::new(params, goal, count))),
     }
 }
 

@@ -5,31 +5,31 @@ use machine::{CpuReading, IdleLimit, Rate, Ratio, ServiceReading, Topology};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-fn place(cores: u16) -> Place {
+fn topology(cores: u16) -> CpuTopology {
     let topology = Topology::uniform(1, cores, 1);
     let all = CpuList(topology.0.iter().map(|cpu| cpu.id).collect());
     let us = Duration::from_micros;
     let halts = all.0.iter().map(|&cpu| (cpu, vec![us(2), us(133)])).collect();
-    Place { seats: seats(&topology, &all), halts, gears: None }
+    CpuTopology { cores: cores_in_order(&topology, &all), halts, gears: None }
 }
 
 /// The same, with clocks that can be chosen.
-fn place_with_clocks(cores: u16) -> Place {
+fn topology_with_clocks(cores: u16) -> CpuTopology {
     let gear = |&mhz: &u64| machine::Gear {
         frequency: machine::Kilohertz(mhz * 1_000),
         power: machine::Microwatts(mhz.pow(3)),
         kind: machine::GearKind::Pstate,
     };
     let gears = [1_000, 1_700, 2_600].iter().map(gear).collect::<Vec<_>>();
-    Place { gears: Some(gears.try_into().unwrap()), ..place(cores) }
+    CpuTopology { gears: Some(gears.try_into().unwrap()), ..topology(cores) }
 }
 
 fn goal() -> Goal {
     "500us@p99".parse().unwrap()
 }
 
-fn governed(idle: IdleMode) -> Governing {
-    Governing::new(Params::new(Cores::Goal(goal(), GoalParams::default()), idle), place(4))
+fn governed(idle: IdleMode) -> ServiceController {
+    ServiceController::new(Params::new(Cores::Goal(goal(), GoalParams::default()), idle), topology(4))
 }
 
 fn seen(krps: f64, tail_us: u64) -> Input {
@@ -39,7 +39,7 @@ fn seen(krps: f64, tail_us: u64) -> Input {
     Input::Reading(Reading { service, ..Reading::default() })
 }
 
-fn tell(governing: &mut Governing, input: &Input) -> Vec<Decided> {
+fn tell(governing: &mut ServiceController, input: &Input) -> Vec<Decision> {
     governing.apply(Instant::ZERO, input)
 }
 
@@ -47,7 +47,7 @@ fn cpus(text: &str) -> Command {
     Command::SetActiveCpus(text.parse().unwrap())
 }
 
-fn commands(decided: &[Decided]) -> Vec<Command> {
+fn commands(decided: &[Decision]) -> Vec<Command> {
     decided.iter().map(|decided| decided.command.clone()).collect()
 }
 
@@ -60,7 +60,7 @@ fn it_parks_while_the_goal_is_kept_and_gives_all_when_sight_is_lost() {
     assert_eq!(tell(&mut governing, &dark), []);
     assert_eq!(tell(&mut governing, &dark), []);
     let told = tell(&mut governing, &dark);
-    assert_eq!(told, [Decided { command: cpus("0-3"), why: Why::Open(Failure::Lost { epochs: 3 }) }]);
+    assert_eq!(told, [Decision { command: cpus("0-3"), why: Why::Open(Failure::Lost { epochs: 3 }) }]);
     // Sight alone is not enough: the wait must be over.
     let told: Vec<_> = (0..9).flat_map(|_| tell(&mut governing, &seen(10.0, 100))).collect();
     assert_eq!((told.as_slice(), governing.active().to_string()), (&[][..], "0-3".to_owned()));
@@ -74,13 +74,13 @@ fn an_alarm_gives_all_cores_where_that_is_more_and_is_not_wanted_otherwise() {
     assert!(!governing.wants_alarm(), "it has all");
     (0..20).for_each(|_| drop(tell(&mut governing, &seen(10.0, 100))));
     assert!(governing.wants_alarm());
-    assert_eq!(tell(&mut governing, &Input::Alarm), [Decided { command: cpus("0-3"), why: Why::Alarm }]);
+    assert_eq!(tell(&mut governing, &Input::Alarm), [Decision { command: cpus("0-3"), why: Why::Alarm }]);
     assert!(!governing.wants_alarm());
     (0..20).for_each(|_| drop(tell(&mut governing, &seen(10.0, 100))));
     assert!(governing.wants_alarm(), "it parks again");
     tell(&mut governing, &Input::Pause(true));
     assert!(!governing.wants_alarm());
-    let fixed = Governing::new(Params::new(Cores::Fixed(1), IdleMode::Stock), place(4));
+    let fixed = ServiceController::new(Params::new(Cores::Fixed(1), IdleMode::Stock), topology(4));
     assert!(!fixed.wants_alarm());
 }
 
@@ -101,7 +101,7 @@ fn limits_follow_the_cores_and_go_when_it_fails_open() {
     let shallow = IdleLimit::ExitLatency(Duration::from_micros(2));
     let first = tell(&mut governing, &seen(10.0, 100));
     assert_eq!(commands(&first), [0, 1, 2, 3].map(|cpu| limit(cpu, shallow)));
-    while governing.seats().0 > 3 {
+    while governing.cores().0 > 3 {
         let told = tell(&mut governing, &seen(10.0, 100));
         if !told.is_empty() {
             assert_eq!(commands(&told), [limit(3, IdleLimit::None), cpus("0-2")]);
@@ -138,7 +138,7 @@ fn a_person_s_wish_comes_before_everything() {
     let mut governing = governed(IdleMode::Shallow);
     (0..20).for_each(|_| drop(tell(&mut governing, &seen(10.0, 100))));
     let told = tell(&mut governing, &Input::Pause(true));
-    assert_eq!(told.last().unwrap(), &Decided { command: cpus("0-3"), why: Why::Paused });
+    assert_eq!(told.last().unwrap(), &Decision { command: cpus("0-3"), why: Why::Paused });
     for input in [seen(10.0, 100), Input::Alarm, Input::Drift { what: "x".into() }] {
         assert_eq!(tell(&mut governing, &input), []);
     }
@@ -158,7 +158,7 @@ fn a_reload_keeps_what_was_learned_where_only_the_goal_changed() {
     assert_eq!(governing.curve(), curve);
     tell(&mut governing, &Input::Reload(Params::new(Cores::Fixed(2), IdleMode::Stock)));
     let told = tell(&mut governing, &seen(10.0, 100));
-    assert_eq!(told, [Decided { command: cpus("0-1"), why: Why::Configured }]);
+    assert_eq!(told, [Decision { command: cpus("0-1"), why: Why::Configured }]);
 }
 
 fn sensitivity_with(slack: f64) -> Frequency {
@@ -176,10 +176,10 @@ fn sensitivity_with(slack: f64) -> Frequency {
 fn clocks_go_free_with_the_rest_when_it_fails_open_or_a_person_wants_all() {
     let frequency = Frequency::Pegasus(goal(), Default::default());
     let params = Params { frequency, ..Params::new(Cores::All, IdleMode::Stock) };
-    let mut governing = Governing::new(params, place_with_clocks(2));
+    let mut governing = ServiceController::new(params, topology_with_clocks(2));
     assert_eq!(governing.goal(), Some(goal()));
     let free = [0, 1].map(|cpu| Command::SetFrequency { cpu: CpuId(cpu), limit: FrequencyLimit::None });
-    let slow = |governing: &mut Governing| {
+    let slow = |governing: &mut ServiceController| {
         let told: Vec<_> = (0..30).flat_map(|_| tell(governing, &seen(10.0, 100))).collect();
         assert!(told.iter().all(|decided| matches!(decided.why, Why::Clock(ClockWhy::Power(_)))), "{told:?}");
         assert_eq!(governing.clocks().len(), 2);
@@ -192,7 +192,7 @@ fn clocks_go_free_with_the_rest_when_it_fails_open_or_a_person_wants_all() {
     slow(&mut governing);
     // The goal is the clock's, and how many cores there are stays as configured.
     tell(&mut governing, &Input::Goal("1ms@p99".parse().unwrap()));
-    assert!(matches!(governing.params().cores, Cores::All) && governing.seats() == (2, 2));
+    assert!(matches!(governing.params().cores, Cores::All) && governing.cores() == (2, 2));
     assert_eq!(commands(&tell(&mut governing, &Input::Alarm)), free);
     slow(&mut governing);
     let told = tell(&mut governing, &Input::Drift { what: "scaling_max_freq".into() });
@@ -256,14 +256,14 @@ fn any_input() -> impl Strategy<Value = Input> {
 
 proptest! {
     /// The header's properties, kept by following the commands: the active CPUs are a prefix of the
-    /// seats, only active CPUs are limited, and open or paused means all and none.
+    /// cores, only active CPUs are limited, and open or paused means all and none.
     #[test]
     fn whatever_happens_the_cpus_in_force_are_what_the_header_says(
         cores in 1_u16..6,
         inputs in prop::collection::vec(any_input(), 1..120),
     ) {
         let mut governing =
-            Governing::new(Params::new(Cores::Goal(goal(), GoalParams::default()), IdleMode::Feedback), place_with_clocks(cores));
+            ServiceController::new(Params::new(Cores::Goal(goal(), GoalParams::default()), IdleMode::Feedback), topology_with_clocks(cores));
         let all = governing.active();
         let mut active = all.clone();
         let mut limits: BTreeMap<CpuId, IdleLimit> = BTreeMap::new();
@@ -285,7 +285,7 @@ proptest! {
             }
             prop_assert_eq!(&active, &governing.active());
             let prefix: BTreeSet<CpuId> =
-                place(cores).seats.into_iter().take(active.0.len()).flatten().collect();
+                topology(cores).cores.into_iter().take(active.0.len()).flatten().collect();
             prop_assert_eq!(&active.0, &prefix);
             prop_assert!(!active.0.is_empty());
             let limited = limits.iter().filter(|(_, limit)| **limit != IdleLimit::None);
@@ -308,7 +308,7 @@ proptest! {
     ) {
         let governed = governed(IdleMode::Feedback);
         let params = Params { frequency: sensitivity_with(0.1), ..governed.params().clone() };
-        let mut governing = Governing::new(params, place_with_clocks(4));
+        let mut governing = ServiceController::new(params, topology_with_clocks(4));
         let mut text = state_line(&governing) + "\n";
         let cut = cut.index(inputs.len());
         for (step, input) in inputs.iter().enumerate() {
@@ -317,9 +317,9 @@ proptest! {
             }
             let at = Instant::ZERO + Duration::from_secs(step as u64);
             let output = governing.apply(at, input);
-            text += &(step_line::<Governing>(at, input, &output) + "\n");
+            text += &(step_line::<ServiceController>(at, input, &output) + "\n");
         }
-        let replayed = replay::<Governing>(&text).unwrap();
+        let replayed = replay::<ServiceController>(&text).unwrap();
         prop_assert_eq!(replayed.state, governing);
     }
 }

@@ -7,7 +7,7 @@ use crate::clocks::Repair;
 use linux::arbiter::IdleLimits;
 use linux::{ConfineError, FrequencyState, LimitState};
 use machine::{Command, CpuId, CpuList, FrequencyLimit, IdleLimit, Instant};
-use policy::governing::{Decided, FrequencyMode, Input, Why};
+use policy::governing::{Decision, FrequencyMode, Input, Why};
 use std::collections::BTreeSet;
 
 impl Governed {
@@ -96,7 +96,7 @@ impl Governed {
         &mut self,
         cpu: CpuId,
         limit: FrequencyLimit,
-        decided: &Decided,
+        decided: &Decision,
         report: &mut EpochReport,
     ) -> Result<(), String> {
         self.pending_clocks.remove(&cpu);
@@ -131,7 +131,7 @@ impl Governed {
 
     pub(super) fn carry_out(
         &mut self,
-        decided: &Decided,
+        decided: &Decision,
         holder: Option<&mut IdleLimits>,
         report: &mut EpochReport,
     ) -> Result<(), String> {
@@ -147,7 +147,7 @@ impl Governed {
     fn set_cpus(
         &mut self,
         cpus: &CpuList,
-        decided: &Decided,
+        decided: &Decision,
         report: &mut EpochReport,
     ) -> Result<(), String> {
         self.pending = None;

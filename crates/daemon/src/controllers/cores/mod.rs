@@ -47,7 +47,7 @@ use machine::{
     Ratio, Reading, ServiceReading,
 };
 use open::premature_sleeps;
-use policy::governing::{Decided, FrequencyMode, Governing, Input};
+use policy::governing::{Decision, FrequencyMode, Input, ServiceController};
 use policy::log::{Recorded as _, state_line, step_line};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -55,7 +55,7 @@ pub struct Governed {
     root: Root,
     config: ServiceConfig,
     service: Service,
-    policy: Governing,
+    policy: ServiceController,
     telemetry: Telemetry,
     /// `None` in a dry run.
     confiner: Option<Confiner>,
@@ -72,8 +72,8 @@ pub struct Governed {
     last_usage: Vec<CpuUsage>,
     recording: Option<RotatingLog>,
     /// Commands that could not be carried out yet.
-    pending: Option<Decided>,
-    pending_clocks: BTreeMap<CpuId, Decided>,
+    pending: Option<Decision>,
+    pending_clocks: BTreeMap<CpuId, Decision>,
     /// Drift was repaired in the epoch before.
     repaired: bool,
     /// In force, as far as we know.
@@ -313,10 +313,10 @@ impl Governed {
         Reading { service: self.telemetry.read(now), cpus, ..Reading::default() }
     }
 
-    fn ask(&mut self, now: Instant, input: &Input, report: &mut EpochReport) -> Vec<Decided> {
+    fn ask(&mut self, now: Instant, input: &Input, report: &mut EpochReport) -> Vec<Decision> {
         let output = self.policy.apply(now, input);
         if let Some(recording) = &mut self.recording {
-            let written = recording.write(&step_line::<Governing>(now, input, &output));
+            let written = recording.write(&step_line::<ServiceController>(now, input, &output));
             let turned = written.and_then(|()| {
                 if recording.is_full() { recording.rotate(&state_line(&self.policy)) } else { Ok(()) }
             });

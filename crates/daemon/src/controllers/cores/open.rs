@@ -10,7 +10,7 @@ use linux::{
     ConfineError, ConfineOptions, Confiner, IdleMisprediction, Root, RotatingLog, SegmentBounds, UsageMeter,
 };
 use machine::{CpuId, CpuList, CstateKind, Duration, Instant, ServiceReading};
-use policy::governing::{FrequencyMode, Governing, IdleMode, Place, seats};
+use policy::governing::{CpuTopology, FrequencyMode, IdleMode, ServiceController, cores_in_order};
 use policy::log::state_line;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -53,8 +53,8 @@ pub struct Prospect {
     pub service: Service,
     /// The CPUs that it may use.
     pub allowed: CpuList,
-    /// Its seats and their idle states.
-    pub place: Place,
+    /// Its cores and their idle states.
+    pub topology: CpuTopology,
 }
 
 impl Prospect {
@@ -70,8 +70,8 @@ impl Prospect {
         if let Some(reason) = clocks::missing(root, config.frequency, &allowed, means) {
             return Err(OpenError::Clocks { service: config.name.clone(), reason });
         }
-        let place = place(root, config, &allowed, means);
-        Ok(Self { service, allowed, place })
+        let topology = topology(root, config, &allowed, means);
+        Ok(Self { service, allowed, topology })
     }
 }
 
@@ -119,7 +119,7 @@ impl Governed {
             );
             Some(confiner)
         };
-        let policy = Governing::new(config.params(epoch), prospect.place);
+        let policy = ServiceController::new(config.params(epoch), prospect.topology);
         if policy.idle_has_no_effect() {
             report.notices.push(format!(
                 "{}: idle = \"{}\" has no effect here: these CPUs have no second state that halts",
@@ -229,7 +229,7 @@ fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenErro
     Ok(left)
 }
 
-fn place(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: ClockMeans) -> Place {
+fn topology(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: ClockMeans) -> CpuTopology {
     let topology = linux::topology_of(root, allowed);
     let halts = |&cpu: &CpuId| {
         let table = linux::idle_table(root, cpu).ok()?;
@@ -241,7 +241,11 @@ fn place(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: ClockMea
     };
     let wants_gears = config.frequency != FrequencyMode::Stock;
     let gears = wants_gears.then(|| clocks::gears(root, allowed, means.actuator).ok()).flatten();
-    Place { seats: seats(&topology, allowed), halts: allowed.0.iter().filter_map(halts).collect(), gears }
+    CpuTopology {
+        cores: cores_in_order(&topology, allowed),
+        halts: allowed.0.iter().filter_map(halts).collect(),
+        gears,
+    }
 }
 
 /// 256 MiB for each service.

@@ -60,7 +60,7 @@ impl Governed {
             mode: self.policy.mode().clone(),
             cpus: self.cpus.clone(),
             allowed: CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect()),
-            cores: self.policy.seats(),
+            cores: self.policy.cores(),
             service: self.last.clone(),
             curve: self.policy.curve(),
             actuator: actuator.map(|actuator| by_what(actuator, self.config.hotplug)),

@@ -9,7 +9,7 @@
 //! ```text
 //!   observe::requests  heartbeat, counts, times -----+--> Telemetry --> ServiceReading, once an epoch
 //!   observe::scrape    its own count, its own times -+        |
-//!   alarms between two epochs <-------------------------------+--> policy's Tripwire: how much may arrive
+//!   alarms between two epochs <-------------------------------+--> policy's LoadSpikeDetector: how much may arrive
 //! ```
 //!
 //! What always holds:
@@ -33,7 +33,7 @@ use linux::probes::{BpfError, Notifier, RequestAlarm};
 use linux::service::Service;
 use machine::{CpuList, Duration, Goal, Instant, ServiceReading};
 use observe::requests::{RequestPattern, RequestWatch, percentile};
-use policy::governing::Tripwire;
+use policy::governing::LoadSpikeDetector;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ struct Requests {
     service: Service,
     watch: RequestWatch,
     window: Window,
-    tripwire: Tripwire,
+    spikes: LoadSpikeDetector,
     /// The payload of an alarm in this epoch; `None`: no alarm is wanted.
     epoch: Option<u64>,
     /// The highest window of the last epoch.
@@ -96,7 +96,7 @@ impl Telemetry {
                 service: service.clone(),
                 watch,
                 window: Window::new(config.goal),
-                tripwire: Tripwire::default(),
+                spikes: LoadSpikeDetector::default(),
                 epoch: None,
                 peak: 0,
                 silent: 0,
@@ -230,7 +230,7 @@ impl Requests {
                 ));
                 self.watch = watch;
                 self.window.forget();
-                self.tripwire = Tripwire::default();
+                self.spikes = LoadSpikeDetector::default();
                 self.epoch = None;
                 self.hang(notices);
             }
@@ -247,7 +247,7 @@ impl Requests {
     }
 
     fn arm(&mut self, wanted: bool) {
-        let expected = self.tripwire.handle_epoch(self.peak, wanted && self.bell.is_some());
+        let expected = self.spikes.handle_epoch(self.peak, wanted && self.bell.is_some());
         // Who cannot set it has no alarm; the epochs go on.
         let epoch: Result<u64, BpfError> = self.watch.expect(expected.arrivals, expected.batch);
         self.epoch = epoch.ok().filter(|_| expected.arrivals.is_some());

@@ -6,18 +6,18 @@
 //! simulator's very own. Their answer is asked for as a *cap*: below it the kernel still chooses,
 //! so nothing here makes a machine faster, or hotter, than it was.
 //!
-//! Terms. A *seat* is a physical core with all its threads: they share a clock, so their
-//! instructions are added, and the seat was busy while any of them was. That share is not seen;
+//! Terms. A *core* is a physical core with all its threads: they share a clock, so their
+//! instructions are added, and the core was busy while any of them was. That share is not seen;
 //! threads that come and go by chance are assumed, 1 - (1 - a)(1 - b). *Free* is no cap: the
-//! fastest gear, and turbo above it. A seat is *dark* when it worked and nothing was counted of it.
+//! fastest gear, and turbo above it. A core is *dark* when it worked and nothing was counted of it.
 //!
 //! Invariants:
 //! - A cap is asked for when it changes and not otherwise, and is a gear of the table or the value
 //!   that a person wrote.
 //! - A parked CPU has the freest cap of the active ones: other work there is no worse off than the
 //!   service, and where CPUs share a clock, parked ones do not keep it fast.
-//! - A seat that is dark for `lost_after` epochs is free, and learns anew when it is seen again.
-//! - At most one seat at a time makes its first trial in the slowest gear: they begin two epochs
+//! - A core that is dark for `lost_after` epochs is free, and learns anew when it is seen again.
+//! - At most one core at a time makes its first trial in the slowest gear: they begin two epochs
 //!   apart.
 //!
 //! Where it fails: a step is an epoch here, not the paper's millisecond. A trial costs a core an
@@ -28,7 +28,7 @@ mod mode;
 
 pub use mode::FrequencyMode;
 
-use super::Place;
+use super::CpuTopology;
 use crate::frequency::sensitivity::Progress;
 use crate::frequency::{GearIndex, GearTable, Pegasus, Sensitivity, pegasus, sensitivity};
 use machine::{
@@ -83,7 +83,7 @@ impl fmt::Display for ClockWhy {
     }
 }
 
-/// One seat under [`Frequency::Sensitivity`].
+/// One core under [`Frequency::Sensitivity`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Core {
     policy: Sensitivity,
@@ -114,8 +114,8 @@ pub struct ServiceFrequency {
 
 impl ServiceFrequency {
     /// No cap yet. Without gears nothing but a person's cap can be asked for.
-    pub fn new(mode: Frequency, place: &Place) -> Self {
-        Self { mode, choice: choice(mode, place), in_force: BTreeMap::new() }
+    pub fn new(mode: Frequency, topology: &CpuTopology) -> Self {
+        Self { mode, choice: choice(mode, topology), in_force: BTreeMap::new() }
     }
 
     /// The goal; none where latency does not decide.
@@ -137,20 +137,20 @@ impl ServiceFrequency {
     }
 
     /// Another mode from now on; the same again changes nothing.
-    pub fn set_mode(&mut self, mode: Frequency, place: &Place) {
+    pub fn set_mode(&mut self, mode: Frequency, topology: &CpuTopology) {
         match (self.mode, mode) {
             (old, new) if old == new => {}
             (Frequency::Pegasus(_, old), Frequency::Pegasus(goal, new)) if old == new => self.set_goal(goal),
             _ => {
                 self.mode = mode;
-                self.forget(place);
+                self.forget(topology);
             }
         }
     }
 
     /// The learned state belongs to the conditions that it was learned in.
-    pub fn forget(&mut self, place: &Place) {
-        self.choice = choice(self.mode, place);
+    pub fn forget(&mut self, topology: &CpuTopology) {
+        self.choice = choice(self.mode, topology);
     }
 
     /// The caps in force, by CPU.
@@ -158,28 +158,28 @@ impl ServiceFrequency {
         &self.in_force
     }
 
-    /// An epoch is over, in which so many seats were active. Dark for `lost_after` of them means
+    /// An epoch is over, in which so many cores were active. Dark for `lost_after` of them means
     /// free.
     pub fn handle_epoch(
         &mut self,
         now: Instant,
-        place: &Place,
+        topology: &CpuTopology,
         active: u16,
         reading: &Reading,
         lost_after: u32,
     ) {
-        let Some(gears) = &place.gears else { return };
+        let Some(gears) = &topology.gears else { return };
         match &mut self.choice {
             Choice::Constant => {}
             Choice::All(pegasus, gear) => *gear = pegasus.handle_epoch(now, gears, latency(&reading.service)),
             Choice::Each(cores) => {
                 let Frequency::Sensitivity(params) = self.mode else { return };
-                for (core, seat) in cores.iter_mut().zip(&place.seats).take(active.into()) {
+                for (core, threads) in cores.iter_mut().zip(&topology.cores).take(active.into()) {
                     if core.begins_in > 0 {
                         core.begins_in -= 1;
                         continue;
                     }
-                    match progress(gears, params.step, params.min_busy, seat, &reading.cpus) {
+                    match progress(gears, params.step, params.min_busy, threads, &reading.cpus) {
                         Some(progress) => {
                             core.dark = 0;
                             core.gear = core.policy.handle_step(gears, &progress);
@@ -198,8 +198,8 @@ impl ServiceFrequency {
     }
 
     /// Full speed is needed at once. The next epoch decides again.
-    pub fn handle_alarm(&mut self, now: Instant, place: &Place) {
-        let Some(gears) = &place.gears else { return };
+    pub fn handle_alarm(&mut self, now: Instant, topology: &CpuTopology) {
+        let Some(gears) = &topology.gears else { return };
         match &mut self.choice {
             Choice::Constant => {}
             Choice::All(pegasus, gear) => *gear = pegasus.handle_epoch(now, gears, pegasus::Latency::Unknown),
@@ -207,20 +207,20 @@ impl ServiceFrequency {
         }
     }
 
-    /// The commands that are due when so many seats are active.
-    pub fn limits(&mut self, place: &Place, active: u16) -> Vec<(Command, ClockWhy)> {
+    /// The commands that are due when so many cores are active.
+    pub fn limits(&mut self, topology: &CpuTopology, active: u16) -> Vec<(Command, ClockWhy)> {
         let caps: Vec<(FrequencyLimit, ClockWhy)> =
-            (0..place.seats.len()).map(|seat| self.cap(place, seat)).collect();
+            (0..topology.cores.len()).map(|core| self.cap(topology, core)).collect();
         let of_active = &caps[..usize::from(active).min(caps.len())];
         let freest = of_active.iter().map(|(cap, _)| *cap).max_by_key(|cap| freedom(*cap));
         let mut changed = Vec::new();
-        for (at, (seat, (cap, why))) in place.seats.iter().zip(&caps).enumerate() {
+        for (at, (threads, (cap, why))) in topology.cores.iter().zip(&caps).enumerate() {
             let (cap, why) = if at < usize::from(active) {
                 (*cap, why.clone())
             } else {
                 (freest.unwrap_or(FrequencyLimit::None), ClockWhy::Parked)
             };
-            for &cpu in seat {
+            for &cpu in threads {
                 changed.extend(self.change(cpu, cap, why.clone()));
             }
         }
@@ -248,9 +248,9 @@ impl ServiceFrequency {
             .then_some((Command::SetFrequency { cpu, limit }, why))
     }
 
-    /// The cap of one seat while it is active.
-    fn cap(&self, place: &Place, seat: usize) -> (FrequencyLimit, ClockWhy) {
-        let of = |gear: GearIndex| match &place.gears {
+    /// The cap of one core while it is active.
+    fn cap(&self, topology: &CpuTopology, core: usize) -> (FrequencyLimit, ClockWhy) {
+        let of = |gear: GearIndex| match &topology.gears {
             Some(gears) if gear < gears.fastest() => FrequencyLimit::AtMost(gears.khz(gear)),
             _ => FrequencyLimit::None,
         };
@@ -261,7 +261,7 @@ impl ServiceFrequency {
             (Choice::Constant, _) => (FrequencyLimit::None, ClockWhy::Configured),
             (Choice::All(pegasus, gear), _) => (of(*gear), ClockWhy::Power(pegasus.cap())),
             (Choice::Each(cores), _) => {
-                cores.get(seat).map_or((FrequencyLimit::None, ClockWhy::Configured), |core| {
+                cores.get(core).map_or((FrequencyLimit::None, ClockWhy::Configured), |core| {
                     let sensitivity = core.policy.sensitivity().map(Ratio::new);
                     let why = if core.dark > 0 { ClockWhy::Dark } else { ClockWhy::Sensitivity(sensitivity) };
                     (of(core.gear), why)
@@ -271,8 +271,8 @@ impl ServiceFrequency {
     }
 }
 
-fn choice(mode: Frequency, place: &Place) -> Choice {
-    let Some(gears) = &place.gears else { return Choice::Constant };
+fn choice(mode: Frequency, topology: &CpuTopology) -> Choice {
+    let Some(gears) = &topology.gears else { return Choice::Constant };
     match mode {
         Frequency::Stock | Frequency::Cap(_) => Choice::Constant,
         Frequency::Pegasus(goal, params) => {
@@ -280,13 +280,13 @@ fn choice(mode: Frequency, place: &Place) -> Choice {
             Choice::All(Box::new(pegasus), gears.fastest())
         }
         Frequency::Sensitivity(params) => {
-            let core = |seat: usize| Core {
+            let core = |number: usize| Core {
                 policy: Sensitivity::new(params),
                 gear: gears.fastest(),
-                begins_in: 2 * seat as u32,
+                begins_in: 2 * number as u32,
                 dark: 0,
             };
-            Choice::Each((0..place.seats.len()).map(core).collect())
+            Choice::Each((0..topology.cores.len()).map(core).collect())
         }
     }
 }
@@ -302,18 +302,18 @@ fn latency(service: &ServiceReading) -> pegasus::Latency {
     }
 }
 
-/// The work of a seat in an epoch; `None` if it worked and nothing was counted, or nothing is known
+/// The work of a core in an epoch; `None` if it worked and nothing was counted, or nothing is known
 /// at all.
 fn progress(
     gears: &GearTable,
     step: Duration,
     min_busy: Duration,
-    seat: &[CpuId],
+    threads: &[CpuId],
     cpus: &[CpuReading],
 ) -> Option<Progress> {
     let nominal = gears.khz(gears.fastest()).0 as f64;
     let (mut known, mut idle, mut instructions, mut busy_counted, mut cycles) = (false, 1.0, 0.0, 0.0, 0.0);
-    for reading in cpus.iter().filter(|reading| seat.contains(&reading.cpu)) {
+    for reading in cpus.iter().filter(|reading| threads.contains(&reading.cpu)) {
         let Some(busy) = reading.busy else { continue };
         known = true;
         let busy = busy.as_f64();

@@ -14,9 +14,9 @@ fn gears() -> GearTable {
 }
 
 /// Two threads a core.
-fn place(cores: u16) -> Place {
-    let seats = (0..cores).map(|core| vec![CpuId(core), CpuId(core + cores)]).collect();
-    Place { seats, gears: Some(gears()), ..Place::default() }
+fn topology(cores: u16) -> CpuTopology {
+    let cores = (0..cores).map(|core| vec![CpuId(core), CpuId(core + cores)]).collect();
+    CpuTopology { cores, gears: Some(gears()), ..CpuTopology::default() }
 }
 
 fn sensitivity(slack: f64) -> Frequency {
@@ -47,18 +47,18 @@ fn works(frequency: &ServiceFrequency, cpu: CpuId, busy: f64, computing: f64) ->
 
 fn epochs(
     frequency: &mut ServiceFrequency,
-    place: &Place,
+    topology: &CpuTopology,
     active: u16,
     count: u32,
     computing: &[f64],
 ) -> Vec<Command> {
     let mut all = Vec::new();
     for _ in 0..count {
-        let work = |(seat, &computing): (&Vec<CpuId>, &f64)| works(frequency, seat[0], 0.5, computing);
-        let cpus = place.seats.iter().zip(computing).map(work).collect();
+        let work = |(threads, &computing): (&Vec<CpuId>, &f64)| works(frequency, threads[0], 0.5, computing);
+        let cpus = topology.cores.iter().zip(computing).map(work).collect();
         let reading = Reading { cpus, ..Reading::default() };
-        frequency.handle_epoch(Instant::ZERO, place, active, &reading, 3);
-        all.extend(frequency.limits(place, active).into_iter().map(|(command, _)| command));
+        frequency.handle_epoch(Instant::ZERO, topology, active, &reading, 3);
+        all.extend(frequency.limits(topology, active).into_iter().map(|(command, _)| command));
     }
     all
 }
@@ -69,10 +69,10 @@ fn cap(frequency: &ServiceFrequency, cpu: u16) -> u64 {
 
 #[test]
 fn each_core_runs_as_slow_as_its_work_allows_and_its_threads_alike() {
-    let place = place(2);
-    let mut frequency = ServiceFrequency::new(sensitivity(0.05), &place);
-    assert_eq!(frequency.limits(&place, 2), []);
-    epochs(&mut frequency, &place, 2, 20, &[0.0, 1.0]);
+    let topology = topology(2);
+    let mut frequency = ServiceFrequency::new(sensitivity(0.05), &topology);
+    assert_eq!(frequency.limits(&topology, 2), []);
+    epochs(&mut frequency, &topology, 2, 20, &[0.0, 1.0]);
     assert_eq!((cap(&frequency, 0), cap(&frequency, 2)), (1_000_000, 1_000_000), "it only waits for memory");
     assert_eq!(
         (cap(&frequency, 1), cap(&frequency, 3)),
@@ -80,21 +80,21 @@ fn each_core_runs_as_slow_as_its_work_allows_and_its_threads_alike() {
         "5 % is less than any step costs"
     );
     // Parked: as the active one.
-    let changed = frequency.limits(&place, 1);
+    let changed = frequency.limits(&topology, 1);
     assert_eq!((changed.len(), cap(&frequency, 1), cap(&frequency, 3)), (2, 1_000_000, 1_000_000));
     assert!(changed.iter().all(|(_, why)| *why == ClockWhy::Parked));
-    assert_eq!(frequency.limits(&place, 1), []);
+    assert_eq!(frequency.limits(&topology, 1), []);
     assert_eq!(frequency.withdraw().len(), 4);
     assert_eq!(frequency.withdraw(), []);
 }
 
 #[test]
 fn first_trials_come_one_after_the_other() {
-    let place = place(4);
-    let mut frequency = ServiceFrequency::new(sensitivity(0.0), &place);
+    let topology = topology(4);
+    let mut frequency = ServiceFrequency::new(sensitivity(0.0), &topology);
     let mut tried = [0; 4];
     for epoch in 0..12 {
-        epochs(&mut frequency, &place, 4, 1, &[1.0; 4]);
+        epochs(&mut frequency, &topology, 4, 1, &[1.0; 4]);
         let slow: Vec<u16> = (0..4).filter(|&cpu| cap(&frequency, cpu) != u64::MAX).collect();
         assert!(slow.len() <= 1, "epoch {epoch}: {slow:?}");
         slow.iter().for_each(|&cpu| tried[usize::from(cpu)] += 1);
@@ -104,15 +104,15 @@ fn first_trials_come_one_after_the_other() {
 
 #[test]
 fn a_core_whose_counters_fall_silent_is_free_and_an_idle_one_is_not_dark() {
-    let place = place(1);
-    let mut frequency = ServiceFrequency::new(sensitivity(0.2), &place);
-    epochs(&mut frequency, &place, 1, 20, &[0.0]);
+    let topology = topology(1);
+    let mut frequency = ServiceFrequency::new(sensitivity(0.2), &topology);
+    epochs(&mut frequency, &topology, 1, 20, &[0.0]);
     assert_eq!(cap(&frequency, 0), 1_000_000);
     let told = |frequency: &mut ServiceFrequency, busy: f64| {
         let silent = CpuReading { instructions: None, clock: None, ..works(frequency, CpuId(0), busy, 0.0) };
         let reading = Reading { cpus: vec![silent], ..Reading::default() };
-        frequency.handle_epoch(Instant::ZERO, &place, 1, &reading, 3);
-        frequency.limits(&place, 1)
+        frequency.handle_epoch(Instant::ZERO, &topology, 1, &reading, 3);
+        frequency.limits(&topology, 1)
     };
     for _ in 0..10 {
         assert_eq!(told(&mut frequency, 0.0), [], "the work of an idle CPU is not counted");
@@ -125,16 +125,17 @@ fn a_core_whose_counters_fall_silent_is_free_and_an_idle_one_is_not_dark() {
 
 #[test]
 fn pegasus_slows_all_while_there_is_room_and_an_alarm_frees_them() {
-    let place = place(2);
+    let topology = topology(2);
     let goal: Goal = "500us@p99".parse().unwrap();
-    let mut frequency = ServiceFrequency::new(Frequency::Pegasus(goal, pegasus::Params::default()), &place);
+    let mut frequency =
+        ServiceFrequency::new(Frequency::Pegasus(goal, pegasus::Params::default()), &topology);
     let told = |frequency: &mut ServiceFrequency, second: u64, tail: Option<u64>, rate: f64| {
         let tail = tail.map(Duration::from_micros);
         let service =
             ServiceReading { rate: Some(Rate::per_second(rate)), tail, ..ServiceReading::default() };
         let now = Instant::ZERO + Duration::from_secs(second);
-        frequency.handle_epoch(now, &place, 2, &Reading { service, ..Reading::default() }, 3);
-        frequency.limits(&place, 2)
+        frequency.handle_epoch(now, &topology, 2, &Reading { service, ..Reading::default() }, 3);
+        frequency.limits(&topology, 2)
     };
     for second in 0..20 {
         told(&mut frequency, second, Some(100), 1e4);
@@ -147,19 +148,19 @@ fn pegasus_slows_all_while_there_is_room_and_an_alarm_frees_them() {
     frequency.set_goal("60us@p99".parse().unwrap());
     assert_eq!(told(&mut frequency, 22, Some(100), 1e4).len(), 4);
     assert_eq!(cap(&frequency, 0), u64::MAX);
-    frequency.forget(&place);
+    frequency.forget(&topology);
     frequency.set_goal(goal);
     for second in 30..50 {
         told(&mut frequency, second, Some(100), 1e4);
     }
     assert_eq!(cap(&frequency, 3), slow);
-    frequency.handle_alarm(Instant::ZERO + Duration::from_secs(51), &place);
-    assert_eq!((frequency.limits(&place, 2).len(), cap(&frequency, 3)), (4, u64::MAX));
+    frequency.handle_alarm(Instant::ZERO + Duration::from_secs(51), &topology);
+    assert_eq!((frequency.limits(&topology, 2).len(), cap(&frequency, 3)), (4, u64::MAX));
 }
 
 #[test]
 fn a_cap_of_a_person_needs_no_table_and_the_others_do_nothing_without() {
-    let bare = Place { gears: None, ..place(1) };
+    let bare = CpuTopology { gears: None, ..topology(1) };
     let mut frequency = ServiceFrequency::new(Frequency::Cap(Kilohertz(1_500_000)), &bare);
     assert_eq!((frequency.limits(&bare, 1).len(), cap(&frequency, 1)), (2, 1_500_000));
     let mut frequency = ServiceFrequency::new(sensitivity(0.2), &bare);
@@ -182,9 +183,9 @@ proptest! {
     /// within the slack.
     #[test]
     fn what_is_settled_on_costs_no_more_than_the_slack(slack in 0.0..0.5_f64, computing in 0.0..1.0_f64) {
-        let place = place(1);
-        let mut frequency = ServiceFrequency::new(sensitivity(slack), &place);
-        epochs(&mut frequency, &place, 1, 40, &[computing]);
+        let topology = topology(1);
+        let mut frequency = ServiceFrequency::new(sensitivity(slack), &topology);
+        epochs(&mut frequency, &topology, 1, 40, &[computing]);
         let clock = cap(&frequency, 0).min(2_600_000) as f64;
         let loss = |clock: f64| 1.0 - 1.0 / (computing * 2_600_000.0 / clock + 1.0 - computing);
         prop_assert!(loss(clock) <= slack + 1e-6, "{} at {}", loss(clock), clock);
@@ -209,8 +210,8 @@ proptest! {
             1..200,
         ),
     ) {
-        let place = place(2);
-        let mut frequency = ServiceFrequency::new(sensitivity(0.1), &place);
+        let topology = topology(2);
+        let mut frequency = ServiceFrequency::new(sensitivity(0.1), &topology);
         for (cpu, busy, rate, clock, active) in readings {
             let reading = CpuReading {
                 cpu: CpuId(cpu),
@@ -222,16 +223,16 @@ proptest! {
             };
             let before = frequency.in_force().clone();
             let reading = Reading { cpus: vec![reading], ..Reading::default() };
-            frequency.handle_epoch(Instant::ZERO, &place, active, &reading, 3);
-            for (command, _) in frequency.limits(&place, active) {
+            frequency.handle_epoch(Instant::ZERO, &topology, active, &reading, 3);
+            for (command, _) in frequency.limits(&topology, active) {
                 let Command::SetFrequency { cpu, limit } = command else { panic!("{command:?}") };
                 prop_assert_ne!(before.get(&cpu).copied().unwrap_or(FrequencyLimit::None), limit);
                 if let FrequencyLimit::AtMost(clock) = limit {
                     prop_assert!(gears().iter().any(|gear| gears().khz(gear) == clock && gear < gears().fastest()));
                 }
             }
-            for seat in &place.seats {
-                prop_assert_eq!(cap(&frequency, seat[0].0), cap(&frequency, seat[1].0), "threads share a clock");
+            for threads in &topology.cores {
+                prop_assert_eq!(cap(&frequency, threads[0].0), cap(&frequency, threads[1].0), "threads share a clock");
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The right to be the arbiter. It is taken with the first knob, and held until the last handle is
 /// dropped.
 #[derive(Clone, Debug)]
-pub struct Seat(Arc<Inner>);
+pub struct ArbiterLock(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -25,13 +25,13 @@ struct Held {
     is_inherited: bool,
 }
 
-impl Seat {
-    /// The seat of this machine, for a process with this name.
+impl ArbiterLock {
+    /// The lock of this machine, for a process with this name.
     pub fn new(root: &Root, name: &str) -> Self {
         Self(Arc::new(Inner { root: root.clone(), name: name.to_owned(), held: Mutex::default() }))
     }
 
-    /// Takes the seat once. The error names the process that has it.
+    /// Takes the lock once. The error names the process that has it.
     pub fn take(&self) -> Result<(), LockError> {
         let mut held = self.0.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_some() {
