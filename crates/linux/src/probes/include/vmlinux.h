@@ -117,8 +117,21 @@ struct signal_struct {
     atomic_t live; /* threads of the process that have not ended */
 } PER_KERNEL;
 
+struct rq {
+    unsigned int nr_running; /* tasks that run or are ready to */
+} PER_KERNEL;
+
+struct cfs_rq {
+    struct rq *rq; /* of its CPU; with groups alone (CONFIG_FAIR_GROUP_SCHED) */
+} PER_KERNEL;
+
+struct sched_entity {
+    struct cfs_rq *cfs_rq; /* set for tasks of every class */
+} PER_KERNEL;
+
 struct task_struct {
     struct thread_info thread_info;
+    struct sched_entity se;
     unsigned int flags;
     unsigned int in_iowait : 1;
     struct files_struct *files;

@@ -295,6 +295,35 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_with_work_that_is_ready_is_not_idle_while_its_watcher_runs() {
+        let Some(program) = program() else { return };
+        let cpu = *crate::allowed_cpus().unwrap().0.last().unwrap();
+        // One computes, and one goes to sleep before the watcher's slices.
+        let script = ["while :; do :; done", "while :; do sleep 0.0005; done"];
+        let mut workers = script.map(|script| {
+            std::process::Command::new("taskset")
+                .args(["-c", &cpu.0.to_string(), "sh", "-c", script])
+                .ends_with_parent()
+                .spawn()
+                .unwrap()
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                threads::set_cpus(own_number(), &machine::CpuList([cpu].into())).unwrap();
+                until("it works", || program.occupant(cpu) == Some(Occupant::Other));
+                for _ in 0..2_000 {
+                    thread::sleep(std::time::Duration::from_micros(200));
+                    assert_eq!(program.occupant(cpu), Some(Occupant::Other));
+                }
+            });
+        });
+        for worker in &mut workers {
+            worker.kill().unwrap();
+            worker.wait().unwrap();
+        }
+    }
+
+    #[test]
     fn a_cpu_kicks_once_when_it_works_and_once_when_it_is_idle() {
         let Some(program) = program() else { return };
         let (kicks, kick) = mpsc::channel();

@@ -10,7 +10,8 @@
  *
  * A word changes in one store, so it is never torn. Only threads that user space has given an index
  * are followed; another process costs a comparison. The watcher's own slices are passed over: the
- * CPU of the watcher keeps its earlier use.
+ * CPU of the watcher keeps its earlier use, and is idle if the last task there waits and no other is
+ * ready.
  *
  * A CPU may be asked to kick, once: when it is idle, or, if its frequency was lowered because it
  * was idle, when it has worked for longer than `patience` at a stretch. Switches show the begin of
@@ -72,6 +73,14 @@ struct {
     __uint(max_entries, 4096);
 } kicks SEC(".maps");
 
+/* Its CPU has no other task that runs or is ready to. Assumed where the kernel does not tell. */
+static __always_inline bool is_alone(struct task_struct *task)
+{
+    if (!bpf_core_field_exists(struct cfs_rq, rq))
+        return 1;
+    return task->se.cfs_rq->rq->nr_running <= 1;
+}
+
 static __always_inline __u64 *place_of(__u32 thread)
 {
     __u32 *index = bpf_map_lookup_elem(&indices, &thread);
@@ -125,7 +134,7 @@ int BPF_PROG(switched, bool preempt, struct task_struct *prev, struct task_struc
     if (!own)
         return 0;
     if (to == config.watcher) {
-        if (waits)
+        if (waits && is_alone(next))
             own->now = IDLE;
         return 0;
     }
