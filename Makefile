@@ -66,9 +66,12 @@ cross-check: ## the simulator against closed forms and against SimPy, some minut
 	cargo build --release --locked -p roost-bench
 	./target/release/roost-bench sim-cross-check --page docs/statistics.md
 
+# Peafowl 4 and 7 would take five core-hours more: `make papers VARIED=all`.
+VARIED = carb,tradeoffs,peafowl/6,peafowl/9,peafowl/10,cpu-sleeps,hurry-up
+
 papers: ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
 	cargo build --release --locked -p papers
-	./target/release/roost-papers all --sensitivity --corrections --out runs/papers --markdown docs/papers.md
+	./target/release/roost-papers all --vary $(VARIED) --corrections --out runs/papers --markdown docs/papers.md
 
 papers-quick: ## the same pages in about ten minutes, with wider intervals; goes on after a kill: runs/papers-quick/report.html
 	cargo build --release --locked -p papers
