@@ -93,6 +93,18 @@ pub struct TurboBin {
     pub power: Microwatts,
 }
 
+/// A bound on a socket's mean power, as the first limit of Intel's RAPL sets one (PL1; Intel 64 and
+/// IA-32 Software Developer's Manual, volume 3, "Package RAPL Domain"): the clock falls until the
+/// mean is at the bound.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PowerCap {
+    pub power: Microwatts,
+    /// The time constant of the exponential mean that is bounded.
+    #[serde(with = "crate::duration_text")]
+    pub window: Duration,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
@@ -124,6 +136,14 @@ pub struct Platform {
     /// Power of a socket beside its cores, while any core of it is awake or it has no package
     /// state.
     pub uncore: Microwatts,
+    /// The bound on each socket's power; none if nothing limits it.
+    #[serde(default)]
+    pub cap: Option<PowerCap>,
+    /// Leakage: warm silicon takes more. A socket whose tables add up to D watts more than it takes
+    /// asleep draws D / (1 - warming D) more, so this is the share by which each watt drawn raises
+    /// the power of all of them. From 0, for tables that hold at each temperature.
+    #[serde(default)]
+    pub warming: f64,
     /// Power of the rest of the server, always.
     pub rest: Microwatts,
     /// The source of each figure: papers, kernel tables, or the word ESTIMATE. Printed with the
@@ -166,6 +186,24 @@ impl Platform {
         let polling = Microwatts::from_watts(active.as_watts() * self.poll_share);
         let idle = self.cstates.0.clone();
         PowerModel { name: self.name.clone(), active, polling: Some(polling), idle }
+    }
+
+    /// Watts of a socket that sleeps as a whole; its uncore's if it cannot.
+    pub fn asleep_watts(&self) -> f64 {
+        self.package.map_or(self.uncore, |package| package.power).as_watts()
+    }
+
+    /// The most watts that the tables allow one socket beyond those of its sleep.
+    fn most_beyond_sleep(&self) -> f64 {
+        let gears = self.frequencies.gears.iter().map(|gear| gear.power);
+        let core = gears.chain(self.turbo.iter().map(|bin| bin.power)).max().unwrap_or(Microwatts(0));
+        core.as_watts() * f64::from(self.cores_per_socket) + self.uncore.as_watts() - self.asleep_watts()
+    }
+
+    /// The factor on a socket's power beyond its sleep, which comes to so many watts by the tables:
+    /// the warmth of [`Platform::warming`] added up, 1 + wD + (wD)^2 + ... = 1 / (1 - wD).
+    pub fn warmth(&self, beyond_sleep_watts: f64) -> f64 {
+        1.0 / (1.0 - self.warming * beyond_sleep_watts)
     }
 
     /// Everything that the module's header promises, or the first thing that does not hold.
@@ -267,6 +305,25 @@ impl Platform {
                     "lower package.power",
                 );
             }
+        }
+        if let Some(cap) = &self.cap {
+            if cap.power <= self.uncore {
+                let problem = format!(
+                    "{} W are no more than the socket takes beside its cores ({} W)",
+                    cap.power.as_watts(),
+                    self.uncore.as_watts()
+                );
+                return wrong("cap.watts", problem, "raise it: only cores can be slowed down");
+            }
+            if cap.window.is_zero() {
+                return wrong("cap.window", "0".into(), "give the time of the mean, such as 1s");
+            }
+        }
+        let most = self.most_beyond_sleep();
+        if !(self.warming >= 0.0 && self.warming * most < 0.9) {
+            let problem =
+                format!("{} a watt: at {most:.1} W beyond sleep the heat would feed itself", self.warming);
+            return wrong("warming", problem, "give a small share, such as 0.003, or 0 for none");
         }
         for pair in self.turbo.windows(2) {
             if pair[1].cores <= pair[0].cores || pair[1].frequency > pair[0].frequency {

@@ -22,6 +22,10 @@ pub(super) struct Description {
     cores: u16,
     threads: u16,
     megahertz: Clocks,
+    /// Turbo clocks as the vendor's table has them: up to so many awake cores, MHz. Empty: estimated
+    /// from the turbo clock.
+    #[serde(default)]
+    turbo_bins: Vec<(u16, u64)>,
     /// Thermal design power of a socket.
     tdp_watts: u64,
     /// One core that executes at the base clock.
@@ -147,6 +151,8 @@ impl Description {
             poll_share: self.poll_share,
             waking: self.waking,
             uncore,
+            cap: None,
+            warming: 0.0,
             rest: self.rest_watts.map_or(rest, Microwatts::from_watts),
             sources: self.sources(),
         }
@@ -165,6 +171,9 @@ impl Description {
             frequency: Kilohertz(megahertz * 1000),
             power: self.law(megahertz),
         };
+        if !self.turbo_bins.is_empty() {
+            return self.turbo_bins.iter().map(|&(cores, megahertz)| bin(cores, megahertz)).collect();
+        }
         let mut bins = vec![bin(2, turbo), bin(self.cores / 2, part(2)), bin(self.cores, part(1))];
         bins.dedup_by(|later, earlier| later.cores <= earlier.cores);
         bins
@@ -262,7 +271,11 @@ impl Description {
             lines.push("hyperthreads: two of a core do 1.3 times the work of one: ESTIMATE");
         }
         if self.megahertz.turbo > self.megahertz.base {
-            lines.push("turbo: off unless asked for; its clock [R], its bins and power ESTIMATE");
+            lines.push(if self.turbo_bins.is_empty() {
+                "turbo: off unless asked for; its clock [R], its bins and power ESTIMATE"
+            } else {
+                "turbo: off unless asked for; its bins [R vendor's table], their power ESTIMATE"
+            });
         }
         lines.extend(notes.iter().map(String::as_str));
         lines.retain(|line| !line.is_empty());

@@ -308,6 +308,10 @@ mod tests {
         let bins: Vec<(u16, u64)> = turbo.iter().map(|bin| (bin.cores, bin.frequency.0 / 1000)).collect();
         assert_eq!(bins, [(2, 3200), (4, 2900), (8, 2600)]);
         assert!(turbo.iter().all(|bin| bin.power > Microwatts(8_500_000)));
+        // The vendor's table, where the file has it.
+        let turbo = machine("hurry-up").with_turbo().turbo;
+        let bins: Vec<(u16, u64)> = turbo.iter().map(|bin| (bin.cores, bin.frequency.0 / 1000)).collect();
+        assert_eq!(bins, [(2, 3700), (4, 3500), (8, 3400), (12, 3300)]);
     }
 
     #[test]

@@ -95,8 +95,9 @@ impl Engine {
         self.clock_to_change(change);
     }
 
+    /// A change of a domain's clock may have begun: when it takes effect.
     #[inline]
-    fn clock_to_change(&mut self, change: Option<(u64, usize)>) {
+    pub(super) fn clock_to_change(&mut self, change: Option<(u64, usize)>) {
         match change {
             Some((at, domain)) if at == self.now => self.clock_changes(domain),
             Some((at, domain)) => self.events.add(at, Later::Clock { domain }),

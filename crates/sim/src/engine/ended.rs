@@ -1,6 +1,6 @@
 //! A run that is over, and its figures.
 
-use super::metrics::{Metrics, Sample};
+use super::metrics::{Metrics, Sample, Visit};
 use super::running::End;
 use super::{Engine, Residency, Setup};
 use crate::outcome::ClassCount;
@@ -28,26 +28,54 @@ impl Ended {
             begins == 0 || begins < ends
         })
     }
+    /// Every answer, in the order in which they came; none unless the engine was to keep them.
+    pub fn visits(&self) -> &[Visit] {
+        self.engine.metrics.visits.as_deref().unwrap_or_default()
+    }
     pub fn length_ns(&self) -> u64 {
         self.engine.now
     }
     pub fn core_joules(&self) -> f64 {
-        self.engine.hardware.core_joules(self.engine.now)
+        self.engine.hardware.core_joules(self.engine.now) * self.warmth()
+    }
+    /// Joules of the cores in a stretch of it.
+    pub fn core_joules_of(&self, sample: &Sample) -> f64 {
+        sample.core_joules * self.warmth()
     }
     /// Joules of the sockets beside their cores.
     pub fn uncore_joules(&self) -> f64 {
-        self.uncore(self.engine.now, self.engine.hardware.package_asleep_ns(self.engine.now))
+        self.uncore(self.engine.now, self.engine.hardware.package_asleep_ns(self.engine.now), self.warmth())
     }
     /// The same of a stretch of it.
     pub fn uncore_joules_of(&self, sample: &Sample) -> f64 {
-        self.uncore(sample.length_ns, sample.package_asleep_ns)
+        self.uncore(sample.length_ns, sample.package_asleep_ns, self.warmth())
     }
-    fn uncore(&self, length_ns: u64, asleep_ns: u64) -> f64 {
+    fn uncore(&self, length_ns: u64, asleep_ns: u64, warmth: f64) -> f64 {
         let platform = &self.engine.setup.platform;
         let asleep_s = asleep_ns as f64 * 1e-9;
         let all_s = length_ns as f64 * 1e-9 * f64::from(platform.sockets);
-        let asleep_watts = platform.package.map_or(0.0, |package| package.power.as_watts());
-        (all_s - asleep_s) * platform.uncore.as_watts() + asleep_s * asleep_watts
+        let deep = platform.package.map_or(0.0, |package| package.power.as_watts());
+        let beyond = platform.uncore.as_watts() - platform.asleep_watts();
+        (all_s - asleep_s) * (platform.asleep_watts() + beyond * warmth) + asleep_s * deep
+    }
+    /// The factor on the power beyond sleep that the run's warmth makes. A heat sink takes minutes to
+    /// warm up: the run's mean power decides, for all of its stretches.
+    fn warmth(&self) -> f64 {
+        let platform = &self.engine.setup.platform;
+        if platform.warming == 0.0 || self.engine.now == 0 {
+            return 1.0;
+        }
+        let (now, sockets) = (self.engine.now, f64::from(platform.sockets));
+        let asleep_ns = self.engine.hardware.package_asleep_ns(now);
+        let joules = self.engine.hardware.core_joules(now) + self.uncore(now, asleep_ns, 1.0);
+        platform.warmth(joules / (now as f64 * 1e-9) / sockets - platform.asleep_watts())
+    }
+    /// Share of all cores' time for which they asked for each gear, at work or not: as cpufreq's
+    /// `time_in_state` counts, which does not see a bound on power.
+    pub fn clocks(&self) -> Vec<f64> {
+        let asked_ns = self.engine.hardware.asked_ns(self.engine.now);
+        let all = asked_ns.iter().sum::<u64>().max(1) as f64;
+        asked_ns.into_iter().map(|ns| ns as f64 / all).collect()
     }
     /// Share of socket time in the package's sleep.
     pub fn package_asleep(&self) -> f64 {

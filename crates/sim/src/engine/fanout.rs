@@ -86,6 +86,7 @@ impl Engine {
             arrived_ns: task.arrived_ns,
             compute_ns: task.compute_ns - compute,
             memory_ns: task.memory_ns - memory,
+            fetches: false,
         });
         if self.quiescing.is_some() {
             self.phase(request, Phase::Begins);
@@ -98,6 +99,9 @@ impl Engine {
         let pieces = self.pieces.get_mut(task.request);
         pieces.left -= 1;
         if pieces.left == 0 {
+            if self.second_round(task) {
+                return;
+            }
             self.pieces.remove(task.request);
             if self.quiescing.is_some() {
                 self.phase(task.request, Phase::Ends);
@@ -107,6 +111,23 @@ impl Engine {
         } else if self.setup.device.is_some() {
             self.submit(core, task.request);
         }
+    }
+
+    /// The second round of a request whose shards have answered, where it has one: as many pieces of a
+    /// fixed length join the queue, behind all that waits there. False if there is none to come.
+    fn second_round(&mut self, task: &Task) -> bool {
+        let shards = &self.setup.shards;
+        let (Some(fetch), Some(count)) = (shards.fetch, shards.count) else { return false };
+        let pieces = self.pieces.get_mut(task.request);
+        if std::mem::replace(&mut pieces.fetches, true) {
+            return false;
+        }
+        pieces.left = count;
+        let piece = Task { compute_ns: fetch.as_nanos(), memory_ns: 0, ..*task };
+        for _ in 0..count {
+            self.enqueue_shared(piece);
+        }
+        true
     }
 
     /// The request's first phase is done: it calls the device.

@@ -162,6 +162,18 @@ pub struct Metrics {
     worked_ns: u64,
     interrupted_ns: u64,
     open: Sample,
+    /// Every answer, where the caller wants them one by one.
+    pub(super) visits: Option<Vec<Visit>>,
+}
+
+/// One request that was answered, for callers that want each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// Nanoseconds after the beginning of the run.
+    pub left_ns: u64,
+    pub response_ns: u64,
+    /// A place in the list of classes.
+    pub class: u8,
 }
 
 /// So many samples are kept; when there are twice as many, neighbours are merged.
@@ -187,6 +199,7 @@ impl Metrics {
             worked_ns: 0,
             interrupted_ns: 0,
             open: Sample::default(),
+            visits: None,
         }
     }
 
@@ -205,6 +218,9 @@ impl Metrics {
         // top.
         self.response_sum_ns += u128::from(response_ns);
         let response_ns = response_ns + outside_ns;
+        if let Some(visits) = &mut self.visits {
+            visits.push(Visit { left_ns: now, response_ns, class });
+        }
         let class = &mut self.classes[usize::from(class)];
         class.left += 1;
         class.missed += u64::from(response_ns > class.deadline_ns);

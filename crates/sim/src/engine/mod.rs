@@ -20,11 +20,13 @@
 //! because both are sums over the same visits.
 //!
 //! Files: `requests` is the request path, `idle` idle entry and exit, `interrupts` whatever preempts,
-//! `fanout` requests with devices or shards, `dvfs` frequencies, `placement` connections on workers, `stealing` from others,
-//! `core_policy` how many cores, `system_sleep` naps of the whole machine, `wake_delay` and
-//! `pre_wake` when to wake, `known` and `decisions` the calls of policies, `metrics` all counts.
+//! `fanout` requests with devices or shards, `dvfs` frequencies, `placement` connections on workers,
+//! `stealing` from others, `core_policy` how many cores, `system_sleep` naps of the whole machine,
+//! `wake_delay` and `pre_wake` when to wake, `cap` the bound on power, `known` and `decisions` the calls
+//! of policies, `metrics` all counts.
 
 mod ahead;
+mod cap;
 mod chance;
 mod clients;
 mod core_policy;
@@ -58,7 +60,7 @@ pub use cpu_set::MAX_CPUS;
 pub use ended::Ended;
 pub use meter::Residency;
 pub(crate) use metrics::histogram;
-pub use metrics::{IdleLengths, Metrics, Sample, SleepCounts, Times};
+pub use metrics::{IdleLengths, Metrics, Sample, SleepCounts, Times, Visit};
 pub use running::End;
 pub use setup::{
     Closed, Depth, Device, Dispatch, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick, Setup,
@@ -153,6 +155,8 @@ enum Later {
     Staging,
     /// The delaying policy's model is to be rebuilt.
     WakeDelay,
+    /// The sockets look at their power.
+    Cap,
     /// A sample for the time series.
     Sample,
 }
@@ -202,6 +206,7 @@ pub struct Engine {
     staging: Option<Box<staging::Stage>>,
     pre_wake: Option<Box<pre_wake::PreWake>>,
     quiescing: Option<Box<quiescing::Quiescing>>,
+    cap: Option<Box<cap::Cap>>,
     outside_ns: u64,
     /// Some part has to be told of every answer.
     is_watched: bool,

@@ -10,7 +10,7 @@ use super::idle_sets::IdleSets;
 use super::metrics::{Metrics, Sample};
 use super::task::Task;
 use super::{
-    Core, Doing, Engine, Later, Setup, clients, core_policy, dvfs, idle, placement, pre_wake, quiescing,
+    Core, Doing, Engine, Later, Setup, cap, clients, core_policy, dvfs, idle, placement, pre_wake, quiescing,
     staging, wake_delay,
 };
 use crate::fleet::Leaf;
@@ -90,6 +90,7 @@ impl Engine {
             staging,
             pre_wake: pre_wake::PreWake::new(&setup).map(Box::new),
             quiescing: quiescing::Quiescing::new(&setup).map(Box::new),
+            cap: cap::Cap::new(&setup.platform, &hardware).map(Box::new),
             outside_ns: setup.outside.as_nanos(),
             is_watched: is_served_outside || is_decided_by,
             adapts: setup.policies.adapts(),
@@ -107,6 +108,12 @@ impl Engine {
     /// The same as one server of a fleet: of the root's requests it serves those that ask it.
     pub(crate) fn into_leaf(self, leaf: Leaf) -> Self {
         Self { leaf: Some(Box::new(leaf)), is_watched: true, ..self }
+    }
+
+    /// The same, and it keeps every answer: memory grows with the run.
+    pub fn with_visits(mut self) -> Self {
+        self.metrics.visits = Some(Vec::new());
+        self
     }
 
     pub fn run(mut self) -> Ended {
@@ -155,6 +162,7 @@ impl Engine {
         self.begin_placing();
         self.begin_counting();
         self.begin_clocking();
+        self.begin_capping();
         self.begin_clients();
     }
 
@@ -254,6 +262,7 @@ impl Engine {
             Later::Placement(post) => self.place(post),
             Later::Staging => self.stage_timer(),
             Later::WakeDelay => self.delay_timer(),
+            Later::Cap => self.look_at_power(),
             Later::Sample => {
                 self.take_sample();
                 if self.metrics.thin() {

@@ -33,6 +33,8 @@ pub struct Shards {
     pub work: ShardWork,
     /// The factor on each piece's work, in seconds; `None` for one.
     pub factor: Option<Sampler>,
+    /// After the last piece as many more of this length go into the queue for all: query, then fetch.
+    pub fetch: Option<Duration>,
 }
 
 /// Which cores get the pieces of a request.

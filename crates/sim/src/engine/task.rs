@@ -59,6 +59,8 @@ pub struct Pieces {
     pub compute_ns: u64,
     /// The same, memory's share.
     pub memory_ns: u64,
+    /// Its shards have answered, and it is in its second round.
+    pub fetches: bool,
 }
 
 /// Requests of several pieces in flight: places are reused, so memory follows the number in the

@@ -39,7 +39,7 @@ impl Served {
         // and in no point.
         let samples = metrics.samples.iter().take(points as usize);
         let cpu_watts = samples.map(|sample| {
-            (sample.core_joules + ended.uncore_joules_of(sample)) / (sample.length_ns as f64 * 1e-9)
+            (ended.core_joules_of(sample) + ended.uncore_joules_of(sample)) / (sample.length_ns as f64 * 1e-9)
         });
         Self {
             group,

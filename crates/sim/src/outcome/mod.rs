@@ -98,6 +98,9 @@ pub struct Outcome {
     pub states: Vec<StateShare>,
     /// Share of working time in each gear, with its kHz.
     pub gears: Vec<(u64, f64)>,
+    /// Share of the cores' time for which each gear was asked for, work or not, with its kHz.
+    #[serde(default)]
+    pub clocks: Vec<(u64, f64)>,
     pub classes: Vec<ClassCount>,
     /// Connections moved, and how many of them a worker sent home by itself.
     pub transfers: Option<(u64, u64)>,
@@ -174,6 +177,7 @@ impl Outcome {
             gears: (gears.iter().zip(&ended.residency.working_ns))
                 .map(|(gear, &ns)| (gear.frequency.0, ns as f64 / working_ns.max(1) as f64))
                 .collect(),
+            clocks: gears.iter().map(|gear| gear.frequency.0).zip(ended.clocks()).collect(),
             classes: ended.class_counts(),
             transfers: ended.transfers(),
             foreseen: ended.foreseen(),
@@ -191,7 +195,7 @@ fn power_of(ended: &Ended) -> RatioEstimator {
     let mut power = RatioEstimator::new();
     let (mut joules, mut seconds) = (0.0, 0.0);
     for sample in ended.samples() {
-        joules += sample.core_joules + ended.uncore_joules_of(sample);
+        joules += ended.core_joules_of(sample) + ended.uncore_joules_of(sample);
         seconds += sample.length_ns as f64 * 1e-9;
         power.observe(joules, seconds);
     }

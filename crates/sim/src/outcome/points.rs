@@ -91,12 +91,12 @@ pub(super) fn point(sample: &Sample, ended: &Ended) -> Point {
         mean_ns: (sample.left > 0).then(|| sample.response_ns as f64 / sample.left as f64),
         p95_ns: quantile(&sample.responses, 0.95),
         p99_ns: quantile(&sample.responses, 0.99),
-        cpu_watts: (sample.core_joules + ended.uncore_joules_of(sample)) / length_ns * 1e9,
+        cpu_watts: (ended.core_joules_of(sample) + ended.uncore_joules_of(sample)) / length_ns * 1e9,
         active: sample.active_ns as f64 / length_ns,
         awake: sample.awake_ns as f64 / length_ns,
         mhz: (working_ns > 0).then(|| mhz.sum::<f64>() / working_ns as f64),
         asleep: sample.asleep_ns.iter().map(|&ns| ns as f64 / (length_ns * cpus)).collect(),
-        core_watts: sample.core_joules / length_ns * 1e9,
+        core_watts: ended.core_joules_of(sample) / length_ns * 1e9,
         spread: None,
     }
 }

@@ -103,6 +103,10 @@ pub struct Machine {
     pub cstate: BTreeMap<String, CstateTable>,
     /// Watts of a socket's uncore while the whole package sleeps.
     pub package_watts: Option<f64>,
+    /// The bound on a socket's mean power.
+    pub cap: Option<CapTable>,
+    /// Share by which each watt that a socket draws beyond its sleep raises that power.
+    pub warming: Option<f64>,
     /// Gears that replace those of the preset.
     pub frequencies: Option<FrequencyTable>,
 }
@@ -130,6 +134,21 @@ pub struct TurboTable {
     pub khz: u64,
     /// Watts of a core at it.
     pub watts: f64,
+}
+
+/// A bound on power.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CapTable {
+    pub watts: f64,
+    /// Time constant of the mean. 1 s: the time window of PL1 that Intel's servers begin with is about
+    /// one second \[D\].
+    #[serde(default = "second")]
+    pub window: Time,
+}
+
+fn second() -> Time {
+    Time(Duration::from_secs(1))
 }
 
 /// The changes of one idle state.
@@ -225,6 +244,8 @@ pub struct ShardsTable {
     pub onto: Onto,
     #[serde(default)]
     pub work: ShardWork,
+    /// Length of each piece of a second round.
+    pub fetch: Option<Time>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -5,7 +5,7 @@ use crate::Goal;
 use crate::engine::{Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
 use crate::policies::{Policies, REGISTRIES, takes_parameters, words_of};
 use crate::statistics::Horizon;
-use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, TurboBin};
+use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, PowerCap, TurboBin};
 use workload::{Distribution, Jobs, Sampler};
 
 /// One contestant: a name and the scenario that it runs in.
@@ -131,6 +131,10 @@ impl Document {
             });
             package.power = Microwatts::from_watts(watts);
         }
+        if let Some(cap) = &table.cap {
+            platform.cap = Some(PowerCap { power: Microwatts::from_watts(cap.watts), window: cap.window.0 });
+        }
+        platform.warming = table.warming.unwrap_or(platform.warming);
         if let Some(frequencies) = &table.frequencies {
             platform.frequencies = frequencies.clone();
         }
@@ -168,6 +172,7 @@ impl Document {
             ("machine.uncore_watts".to_owned(), table.uncore_watts),
             ("machine.rest_watts".to_owned(), table.rest_watts),
             ("machine.package_watts".to_owned(), table.package_watts),
+            ("machine.cap.watts".to_owned(), table.cap.map(|cap| cap.watts)),
         ];
         let states = table.cstate.iter();
         all.extend(states.map(|(name, state)| (format!("machine.cstate.{name}.watts"), state.watts)));

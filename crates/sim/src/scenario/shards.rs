@@ -51,7 +51,12 @@ impl Document {
             let fix = "use \"whole\" or \"divided\": a trace has no law to draw from";
             return wrong("server.shards.work", "`drawn` beside a trace".into(), fix);
         }
-        Ok(Shards { count: Some(table.count), onto: table.onto, work: table.work, factor })
+        if table.fetch.is_some() && table.onto != Onto::Idle {
+            let fix = "set onto = \"idle\": the second round goes into the queue for all";
+            return wrong("server.shards.fetch", "without a queue for all".into(), fix);
+        }
+        let fetch = table.fetch.map(|time| time.0).filter(|time| !time.is_zero());
+        Ok(Shards { count: Some(table.count), onto: table.onto, work: table.work, factor, fetch })
     }
 }
 

@@ -13,6 +13,7 @@ mod invariants;
 mod pairs;
 mod parameters;
 mod policies;
+mod power;
 mod queues;
 mod reference;
 mod registry;

@@ -58,6 +58,9 @@ fn constant_shards_on_idle_cores_take_the_time_of_one() {
         (8, "count = 4\nonto = \"idle\"\nwork = \"divided\"", 0.25),
         (8, "count = 4\nonto = \"random\"\nwork = \"divided\"", 0.25),
         (8, "count = 4\nonto = \"idle\"", 1.0),
+        // The second round, of half a service, on idle cores and in turns on two.
+        (8, "count = 4\nonto = \"idle\"\nfetch = \"5us\"", 1.5),
+        (2, "count = 4\nonto = \"idle\"\nfetch = \"5us\"", 3.0),
         // Five on two cores: three rounds.
         (2, "count = 5\nonto = \"idle\"", 3.0),
         (8, "count = 8", 1.0),

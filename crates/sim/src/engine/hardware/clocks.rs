@@ -51,14 +51,20 @@ impl Hardware {
         if self.asked[core] == gear {
             return None;
         }
-        self.asked[core] = gear;
-        let domain = self.domain_of[cpu];
-        let goal = self.goal(domain);
+        let old = std::mem::replace(&mut self.asked[core], gear);
+        self.asked_ns[usize::from(old)] += now - std::mem::replace(&mut self.asked_at[core], now);
+        self.aim(self.domain_of[cpu], now)
+    }
+
+    /// The domain's clock is to be the one that its CPUs want and its socket's power allows.
+    fn aim(&mut self, domain: usize, now: u64) -> Option<(u64, usize)> {
+        let first = *self.cpus_of_domain[domain].first()?;
+        let goal = self.goal(domain).min(self.ceiling[self.socket(first)]);
         if let Some(change) = &mut self.change[domain] {
             change.goal = goal;
             return None;
         }
-        if goal == self.gear[cpu] {
+        if goal == self.gear[first] {
             return None;
         }
         self.change[domain] = Some(Change { goal, asked_at: now });
@@ -68,6 +74,30 @@ impl Hardware {
     fn goal(&self, domain: usize) -> u8 {
         let cores = self.asked.len();
         self.cpus_of_domain[domain].iter().map(|&cpu| self.asked[cpu % cores]).max().unwrap_or(0)
+    }
+
+    /// Number of clocks that a socket's ceiling can be at: the gears, and those of turbo.
+    pub fn ceilings(&self) -> usize {
+        self.slowness.len() + self.turbo.clocks()
+    }
+
+    /// From now on no core of the socket is faster than this clock, counted from the slowest gear.
+    /// The changes of clock domains that begin, and when each takes effect.
+    pub fn limit(&mut self, socket: usize, clock: usize, now: u64) -> Vec<(u64, usize)> {
+        let gears = self.slowness.len();
+        self.ceiling[socket] = clock.min(gears - 1) as u8;
+        self.turbo.limit(socket, (clock + 1).saturating_sub(gears));
+        let domains = 0..self.cpus_of_domain.len();
+        domains
+            .filter_map(|domain| {
+                let is_here = |&cpu: &usize| self.socket(cpu) == socket;
+                if self.cpus_of_domain[domain].first().is_some_and(is_here) {
+                    self.aim(domain, now)
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     /// The change of the domain's clock takes effect: if the gear is a new one, it and the time
@@ -88,7 +118,8 @@ impl Hardware {
                 let mode = self.core_mode(cpu);
                 let goal = self.modes.in_gear(mode, change.goal);
                 let surplus = (self.modes.watts(goal) - self.modes.watts(mode)) / 2.0;
-                self.extra_joules += surplus * (now - change.asked_at) as f64 * 1e-9;
+                let socket = self.socket(cpu);
+                self.extra_joules[socket] += surplus * (now - change.asked_at) as f64 * 1e-9;
             }
             // The clock of a sleeping core stands; it draws its state's power.
             let mode = self.threads.mode(cpu);

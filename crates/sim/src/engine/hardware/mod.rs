@@ -62,8 +62,13 @@ pub struct Hardware {
     deep_from: Mode,
     package_exit_ns: u64,
     turbo: Turbo,
-    /// Of cores that ran on at the old speed while their clock changed.
-    extra_joules: f64,
+    /// The highest gear that each socket's power allows.
+    ceiling: Vec<u8>,
+    /// Time of all cores by the gear that they asked for, and since when each does.
+    asked_ns: Vec<u64>,
+    asked_at: Vec<u64>,
+    /// Of cores that ran on at the old speed while their clock changed, by socket.
+    extra_joules: Vec<f64>,
     transitions: u64,
 }
 
@@ -144,7 +149,10 @@ impl Hardware {
             }),
             package_exit_ns: platform.package.map_or(0, |package| package.exit_latency.as_nanos()),
             turbo: Turbo::new(platform),
-            extra_joules: 0.0,
+            ceiling: vec![fastest; usize::from(platform.sockets)],
+            asked_ns: vec![0; table.gears.len()],
+            asked_at: vec![0; physical_cores],
+            extra_joules: vec![0.0; usize::from(platform.sockets)],
             transitions: 0,
             modes,
         }
@@ -185,7 +193,7 @@ impl Hardware {
     #[inline(never)]
     fn begin_slower_ns(&mut self, cpu: usize, compute_ns: u64, memory_ns: u64, now: u64) -> u64 {
         if !self.turbo.is_empty() && self.is_fastest(cpu) {
-            self.turbo.begin(cpu, self.sockets[self.socket(cpu)].awake, now);
+            self.turbo.begin(cpu, self.socket(cpu), self.sockets[self.socket(cpu)].awake, now);
         }
         self.length_ns(cpu, compute_ns, memory_ns)
     }
@@ -198,8 +206,8 @@ impl Hardware {
         }
         let mut slowness = self.slowness[usize::from(self.gear[cpu])];
         if is_fastest && !self.turbo.is_empty() {
-            let awake = self.sockets[self.socket(cpu)].awake;
-            slowness = self.turbo.slowness(awake).unwrap_or(slowness);
+            let socket = self.socket(cpu);
+            slowness = self.turbo.slowness(socket, self.sockets[socket].awake).unwrap_or(slowness);
         }
         let mut length = compute_ns as f64 * slowness + memory_ns as f64;
         if self.sibling(cpu).is_some_and(|sibling| self.is_working(sibling)) {
@@ -208,8 +216,9 @@ impl Hardware {
         length.round() as u64
     }
 
+    /// The CPU is in the fastest gear.
     #[inline]
-    fn is_fastest(&self, cpu: usize) -> bool {
+    pub fn is_fastest(&self, cpu: usize) -> bool {
         usize::from(self.gear[cpu]) + 1 == self.slowness.len()
     }
 
@@ -328,7 +337,34 @@ impl Hardware {
         let meter = self.physical.as_ref().unwrap_or(&self.threads);
         meter.residency(&self.modes, 0..self.socket_of_core.len(), now).joules
             + self.turbo.joules(now)
-            + self.extra_joules
+            + self.extra_joules.iter().sum::<f64>()
+    }
+
+    /// The same of one socket's cores.
+    pub fn socket_joules(&self, socket: usize, now: u64) -> f64 {
+        let meter = self.physical.as_ref().unwrap_or(&self.threads);
+        let per_socket = self.socket_of_core.len() / self.sockets.len();
+        let cores = socket * per_socket..(socket + 1) * per_socket;
+        meter.residency(&self.modes, cores, now).joules
+            + self.turbo.socket_joules(socket, now)
+            + self.extra_joules[socket]
+    }
+
+    /// Time that one socket slept as a whole.
+    pub fn socket_asleep_ns(&self, socket: usize, now: u64) -> u64 {
+        let socket = &self.sockets[socket];
+        let open =
+            if self.package_from.is_some() && socket.awake == 0 { now - socket.asleep_since } else { 0 };
+        socket.asleep_ns + open
+    }
+
+    /// Time of all cores by the gear that they asked for.
+    pub fn asked_ns(&self, now: u64) -> Vec<u64> {
+        let mut asked_ns = self.asked_ns.clone();
+        for (gear, since) in self.asked.iter().zip(&self.asked_at) {
+            asked_ns[usize::from(*gear)] += now - since;
+        }
+        asked_ns
     }
 
     /// Time that sockets slept as a whole, over all sockets.

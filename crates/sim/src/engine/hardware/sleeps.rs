@@ -23,7 +23,8 @@ impl Hardware {
         }
         let is_core_asleep = self.modes.state(self.core_mode(cpu)).is_some();
         if self.exit_ns[usize::from(state)] == 0 && is_core_asleep {
-            self.extra_joules += self.wake_joules[usize::from(state)];
+            let socket = self.socket(cpu);
+            self.extra_joules[socket] += self.wake_joules[usize::from(state)];
         }
         self.set_mode(cpu, self.modes.waking(state, self.gear[cpu]), now);
         exit

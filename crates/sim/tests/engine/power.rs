@@ -1,0 +1,100 @@
+//! Power beyond the tables of a machine: its bound, and the leakage of warm silicon.
+
+use super::{document, run};
+use sim::Outcome;
+use toml::Value;
+
+/// One socket of twelve cores, all of them always at work, in 60 s.
+fn loaded(set: &[(&str, &str)], policies: &str) -> Outcome {
+    let table = |text: &str| toml::from_str::<toml::Table>(&format!("v = {text}")).unwrap()["v"].clone();
+    let mut keys: Vec<(&str, Value)> = vec![
+        ("machine.preset", table("\"xeon-gold-6126\"")),
+        ("machine.cores", table("12")),
+        ("machine.turbo", table("true")),
+        ("server.clients.count", table("24")),
+        ("server.clients.think", table("{ deterministic = \"1us\" }")),
+        ("workload.service", table("{ deterministic = \"20ms\" }")),
+        ("run.length", table("\"60s\"")),
+        ("run.utilisation", table("0.5")),
+    ];
+    keys.extend(set.iter().map(|(key, value)| (*key, table(value))));
+    run(&keys, policies, 1)
+}
+
+#[test]
+fn a_steady_load_stands_at_the_bound() {
+    let free = loaded(&[], "menu");
+    assert!(free.power.cpu_watts > 160.0, "{} W", free.power.cpu_watts);
+    for (watts, policies) in [(125.0, "menu"), (90.0, "menu"), (75.0, "menu + ondemand")] {
+        let capped = loaded(&[("machine.cap.watts", &format!("{watts:.1}"))], policies);
+        let off = capped.power.cpu_watts / watts - 1.0;
+        assert!(off.abs() < 0.02, "{watts} W: {} W", capped.power.cpu_watts);
+        assert!(capped.rate < free.rate, "slower for it");
+    }
+}
+
+#[test]
+fn the_clock_at_the_bound_is_the_one_whose_power_fits() {
+    // 12 cores at P = 25 W + 12 p(f): the fastest gear whose power fits below 80 W; the rate of fixed work
+    // is proportional to the clock.
+    let all = loaded(&[("machine.turbo", "false")], "menu");
+    let capped = loaded(&[("machine.turbo", "false"), ("machine.cap.watts", "80.0")], "menu");
+    let gears = machine::Platform::by_name("xeon-gold-6126").unwrap().frequencies.gears;
+    let fits = |gear: &&machine::Gear| 25.0 + 12.0 * gear.power.as_watts() <= 80.0;
+    let gear = gears.iter().rev().find(fits).expect("a gear fits");
+    let clock = gear.frequency.0 as f64;
+    let found = capped.rate / all.rate * 2_600_000.0;
+    assert!((clock..clock + 100_000.0).contains(&found), "{found} kHz, {clock} fits");
+}
+
+#[test]
+fn a_bound_that_is_never_reached_changes_nothing() {
+    let free = loaded(&[], "menu + ondemand");
+    let bound = loaded(&[("machine.cap.watts", "500.0")], "menu + ondemand");
+    assert_eq!((free.power, free.responses), (bound.power, bound.responses));
+}
+
+#[test]
+fn warm_silicon_takes_the_closed_form() {
+    let cold = loaded(&[], "menu").power;
+    let warm = loaded(&[("machine.warming", "0.003")], "menu").power;
+    // The package asleep takes 30 % of 20 % of 125 W.
+    let asleep = 7.5;
+    let beyond = cold.cpu_watts - asleep;
+    let wanted = asleep + beyond / (1.0 - 0.003 * beyond);
+    assert!((warm.cpu_watts - wanted).abs() < 1e-6, "{} W, not {wanted}", warm.cpu_watts);
+    assert!((warm.cores_watts / cold.cores_watts - 1.0 / (1.0 - 0.003 * beyond)).abs() < 1e-9);
+}
+
+#[test]
+fn a_bound_holds_for_warm_silicon_too() {
+    let keys = [("machine.warming", "0.003"), ("machine.cap.watts", "110.0")];
+    let capped = loaded(&keys, "menu");
+    assert!((capped.power.cpu_watts / 110.0 - 1.0).abs() < 0.02, "{} W", capped.power.cpu_watts);
+}
+
+#[test]
+fn each_clock_has_the_time_for_which_it_was_asked_for() {
+    let fixed = loaded(&[("params.fixed.khz", "1600000")], "menu + fixed");
+    let share = |khz: u64| fixed.clocks.iter().find(|clock| clock.0 == khz).map_or(0.0, |clock| clock.1);
+    assert!(share(1_600_000) > 0.9999 && share(1_000_000) == 0.0, "{:?}", fixed.clocks);
+    let sum: f64 = fixed.clocks.iter().map(|clock| clock.1).sum();
+    assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_key() {
+    for (key, value, part) in [
+        ("machine.cap.watts", "20.0", "beside its cores"),
+        ("machine.cap.watts", "-1.0", "give zero or more"),
+        ("machine.cap", "{ watts = 125.0, window = \"0s\" }", "such as 1s"),
+        ("machine.cap", "{ watts = 125.0, span = \"1s\" }", "span"),
+        ("machine.warming", "0.1", "feed itself"),
+        ("machine.warming", "-0.001", "small share"),
+    ] {
+        let value = toml::from_str::<toml::Table>(&format!("v = {value}")).unwrap()["v"].clone();
+        let document = document(&[("machine.preset", Value::from("xeon-gold-6126")), (key, value)]);
+        let refused = document.setup("menu", 1).err().expect(key).to_string();
+        assert!(refused.contains(part), "{key}: {refused}");
+    }
+}
