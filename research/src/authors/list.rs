@@ -69,7 +69,7 @@ pub fn text(listed: &[Listed]) -> String {
     )
 }
 
-fn role(role: Role) -> &'static str {
+pub(super) fn role(role: Role) -> &'static str {
     match role {
         Role::Baseline => "baseline",
         Role::HeldOut => "held out",

@@ -14,13 +14,25 @@
 //! Properties: [`Run::arrivals`] reads no column of service times, so that a log without that
 //! column gives the same arrivals. A run that the rule of [`Exclusion`] names counts nowhere.
 
+mod calibrate;
+mod constants;
 mod exclusion;
 mod list;
 mod log;
+mod predicted;
+mod shown;
+mod treatment;
+mod validated;
 
+pub use calibrate::{calibrated, calibrated_text};
+pub use constants::Constants;
 pub use exclusion::Exclusion;
 pub use list::{Listed, json, listed, text};
 pub use log::{Arrival, Work};
+pub use predicted::{Predicted, predicted};
+pub use shown::{validation_json, validation_page, validation_text};
+pub use treatment::Treatment;
+pub use validated::{Compared, Judged, Pair, Validation, validated};
 
 use anyhow::{Context as _, Result};
 use report::exit::usage;
@@ -28,6 +40,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A run of the authors: its length, its clients, and the meters that ran beside it.
 #[derive(Clone, Debug, PartialEq)]
@@ -163,6 +177,27 @@ impl Run {
     pub fn exclusion(&self) -> Result<Option<Exclusion>> {
         Exclusion::of(self)
     }
+}
+
+/// The results of a function for each, in their order, on as many threads as there are CPUs.
+fn in_parallel<T: Sync, R: Send>(all: &[T], made: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Result<R>>>> = Mutex::new(all.iter().map(|_| None).collect());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len().max(1));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let place = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(item) = all.get(place)
+                {
+                    let result = made(item);
+                    results.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(result);
+                }
+            });
+        }
+    });
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().map(|result| result.context("a run was not made")?).collect()
 }
 
 /// Runs at fixed frequencies: the folders of the authors from which constants may be taken.

@@ -156,3 +156,76 @@ fn a_folder_of_something_else_is_an_error_that_names_the_place() {
     fs::write(folder.path().join("runs.csv"), "run,users\nx,1\n").unwrap();
     assert!(runs(folder.path()).is_err());
 }
+
+/// The folder of the real runs, if there is one here.
+fn real_runs() -> Option<PathBuf> {
+    let folder = std::env::var_os("HURRY_UP_RUNS").map(PathBuf::from);
+    if folder.is_none() {
+        eprintln!("SKIPPED: HURRY_UP_RUNS names no folder with the authors' runs");
+    }
+    folder
+}
+
+#[test]
+fn the_constants_are_those_that_the_baselines_give() {
+    let Some(folder) = real_runs() else { return };
+    assert_eq!(calibrated_text(&folder).unwrap(), constants::KEPT, "run `roost-papers calibrate DIR`");
+}
+
+/// Half a minute of three treatments, a query a second.
+fn treated(log: &str, counters: &str) -> tempfile::TempDir {
+    let names = ["final/hup-mod-calibrated-mix", "governors/ondemand/low/1", "overhead/2.6-hup/1"];
+    let lines = names.map(|name| format!("{name},4,30,27,{counters}"));
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    folder(&lines, &names.map(|name| (name, log)))
+}
+
+#[test]
+fn a_prediction_knows_arrivals_alone() {
+    let whole = log(28);
+    let without: String =
+        whole.lines().map(|line| line.rsplit_once(',').unwrap().0.to_owned() + "\n").collect();
+    let folders = [treated(&whole, "0.1,0.2,1000000 900000000,1000,2000"), treated(&without, "0,> 2.475,,,")];
+    let constants = Constants::kept().unwrap();
+    let predictions = folders.map(|folder| {
+        let runs = runs(folder.path()).unwrap();
+        let of = |run: &Run| {
+            predicted(&constants, &Treatment::of(run).unwrap(), &run.arrivals().unwrap()).unwrap()
+        };
+        runs.iter().map(of).collect::<Vec<Predicted>>()
+    });
+    // To the last bit: floats are compared as they are.
+    assert_eq!(predictions[0], predictions[1]);
+    let [tuned, ondemand, _] = &predictions[0][..] else { panic!("three runs") };
+    assert!(tuned.watts > constants.asleep_watts && tuned.watts < 125.0, "{} W", tuned.watts);
+    assert!(ondemand.p99_s > 0.0 && ondemand.p99_s < 5.0, "{} s", ondemand.p99_s);
+    assert_ne!(tuned.watts, ondemand.watts);
+}
+
+#[test]
+fn a_folder_is_validated_and_shown() {
+    let folder = treated(&log(28), "0.1,0.2,1000000 900000000,1000,2000");
+    let validation = validated(folder.path(), &Constants::kept().unwrap()).unwrap();
+    assert_eq!(validation.held_out().count(), 3);
+    // 899 J in 30 s, by hand.
+    let run = &validation.runs[0];
+    assert!((run.power.measured - 899.0 / 30.0).abs() < 1e-9);
+    assert!((run.power.error - (run.power.predicted / run.power.measured - 1.0)).abs() < 1e-12);
+    let text = validation_text(&validation);
+    for part in ["final/hup-mod-calibrated-mix", "3 runs held out", "90th percentile", "bar 12 %"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&validation_json(&validation).unwrap()).unwrap();
+    assert_eq!(json["format"], 1);
+    assert!(json["runs"][0]["power"]["error"].is_number());
+    let page = validation_page(&validation, "now");
+    let html = page.html();
+    assert!(html.contains("governors/ondemand/low/1") && html.contains("Measured against predicted"));
+}
+
+#[test]
+fn a_folder_without_runs_that_are_held_out_is_an_error() {
+    let folder = folder(&["mixed/2.6/1,8,100,90,0.1,0.2,1 2,1,1"], &[("mixed/2.6/1", &log(98))]);
+    let told = validated(folder.path(), &Constants::kept().unwrap()).unwrap_err().to_string();
+    assert!(told.contains("held out") && told.contains("hint"), "{told}");
+}
