@@ -1,4 +1,4 @@
-"""Queues whose servers sleep, in SimPy: what `roost-bench sim-cross-check` holds Roost against.
+"""Queues whose servers sleep, in SimPy: the reference of `roost-bench sim-cross-check`.
 
 Written apart from Roost, from the words of docs/statistics.md, for an engine that is not Roost's.
 One process serves each server, one sends the requests. Times are in the unit of the parameters.

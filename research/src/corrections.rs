@@ -22,7 +22,7 @@ use toml::{Table, Value};
 #[serde(deny_unknown_fields)]
 pub struct Correction {
     pub id: String,
-    pub what: String,
+    pub change: String,
     /// Where it comes from: a paper's words, the authors' data or code, the kernel, a closed form.
     pub source: String,
     /// Claims that it can move; a star at the end stands for any ending.
@@ -49,7 +49,6 @@ struct Before {
     /// In variants whose name has this among its parts between commas; without it, in the scenario.
     #[serde(default)]
     variants: Option<String>,
-    /// Dotted keys and their values.
     #[serde(default)]
     set: Table,
     #[serde(default)]
@@ -310,7 +309,7 @@ mod tests {
     #[test]
     fn a_correction_has_keys_or_commits() {
         let correction = |rest: &str| -> Correction {
-            let head = "id = \"a\"\nwhat = \"b\"\nsource = \"c\"\nclaims = [\"carb-*\", \"sleeps-x\"]\n";
+            let head = "id = \"a\"\nchange = \"b\"\nsource = \"c\"\nclaims = [\"carb-*\", \"sleeps-x\"]\n";
             toml::from_str(&format!("{head}{rest}")).unwrap()
         };
         let of_simulator = correction("commits = [\"12aaa6a6\"]");

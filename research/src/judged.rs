@@ -140,7 +140,6 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Over some claims.
     pub fn of<'a>(judged: impl Iterator<Item = &'a Judged<'a>>) -> Self {
         let mut tally = Self::default();
         for judged in judged {

@@ -99,7 +99,7 @@ enum Command {
         /// Print one JSON document instead of the table
         #[arg(long)]
         json: bool,
-        /// Folder for the page
+        /// The folder that the page is written to
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// Constants as `calibrate` prints them, instead of this repository's

@@ -180,7 +180,7 @@ fn corrected(text: &mut String, reproduction: &Reproduction<'_>) {
             text,
             "\n`{}`: {}. Source: {}.",
             correction.id,
-            cell(&correction.what),
+            cell(&correction.change),
             cell(&correction.source)
         );
         if let Some(elsewhere) = correction.elsewhere() {

@@ -147,7 +147,7 @@ fn replaced(reproduction: &Reproduction<'_>) -> Option<Section> {
 fn corrected(reproduction: &Reproduction<'_>) -> Option<Section> {
     let mut parts = Vec::new();
     for Effect { correction, moved } in &reproduction.effects {
-        let mut about = format!("{}: {}. Source: {}.", correction.id, correction.what, correction.source);
+        let mut about = format!("{}: {}. Source: {}.", correction.id, correction.change, correction.source);
         if let Some(elsewhere) = correction.elsewhere() {
             about += &format!(" To see its effect: {elsewhere}.");
         }

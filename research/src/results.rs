@@ -24,7 +24,6 @@ pub struct Results<'a> {
     figures: Vec<FigureResult<'a>>,
     /// The effect of each correction alone, if that was asked for.
     corrections: &'a [Effect<'a>],
-    /// Claims whose figure nothing simulates.
     untried: Vec<ClaimResult<'a>>,
 }
 

@@ -136,7 +136,7 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
 /// The effect of one correction alone, or how to compare builds.
 fn corrected(effect: &Effect<'_>, reproduction: &Reproduction<'_>) -> String {
     let correction = effect.correction;
-    let mut text = format!("\ncorrection {}: {}\n", correction.id, correction.what);
+    let mut text = format!("\ncorrection {}: {}\n", correction.id, correction.change);
     if let Some(elsewhere) = correction.elsewhere() {
         let _ = writeln!(text, "{elsewhere}");
         return text;

@@ -20,8 +20,8 @@
 //! is in a state whose residency is zero.
 //!
 //! Where a table's residency is long and its latency short (C1E of the Ivy Bridge servers: 500 and
-//! 10 us), a wake-up so draws more than a core at work. The energy is what the table claims; no
-//! cap is put on it.
+//! 10 us), a wake-up so draws more than a core at work. The energy is as the table claims; it
+//! has no upper bound.
 
 use crate::{Duration, Platform};
 use serde::{Deserialize, Serialize};

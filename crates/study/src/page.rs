@@ -52,7 +52,6 @@ pub struct Facts {
     pub estimates: Vec<String>,
     /// The requests are a recorded trace, the same in every replication.
     pub is_trace: bool,
-    /// Contestants against one of them.
     pub differences: Vec<Compared>,
     pub remarks: Vec<String>,
 }

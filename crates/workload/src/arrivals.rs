@@ -138,7 +138,6 @@ pub struct Arrivals {
     batches: Option<Batches>,
 }
 
-/// The batch that arrives now.
 #[derive(Clone, Debug)]
 struct Batches {
     kind: Batch,

@@ -25,7 +25,6 @@ pub struct Constants {
     pub beyond_log_s: f64,
     /// The gears below turbo, slow to fast.
     pub gear: Vec<Gear>,
-    /// Turbo clocks by awake cores.
     pub turbo: Vec<Bin>,
     /// Work by number of keywords, from 1.
     pub work: Vec<Work>,
@@ -67,7 +66,6 @@ pub const TURBO_KHZ: u64 = 2_601_000;
 pub const BASE_KHZ: u64 = 2_600_000;
 
 impl Constants {
-    /// Those of this repository.
     pub fn kept() -> Result<Self> {
         toml::from_str(KEPT).context("research/src/authors/constants.toml")
     }

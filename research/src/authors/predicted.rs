@@ -24,7 +24,6 @@ use workload::Random;
 /// A run's figures, as its meters and its clients would show them.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
-    /// Mean power of the package.
     pub watts: f64,
     /// The 99th percentile of the clients' response times, in seconds.
     pub p99_s: f64,
@@ -32,11 +31,9 @@ pub struct Predicted {
     pub clocks: Vec<(u64, f64)>,
 }
 
-/// One simulation of a run.
 pub(super) struct Simulated {
     pub ended: Ended,
     pub outcome: Outcome,
-    /// Seconds that the counters ran.
     pub counted_s: f64,
 }
 

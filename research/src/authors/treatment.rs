@@ -25,7 +25,6 @@ use anyhow::{Context as _, Result, bail};
 /// A treatment, as a scenario needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Treatment {
-    /// The line of policies.
     pub policies: String,
     /// The table of their parameters, in TOML; empty for none.
     pub params: String,
@@ -110,7 +109,6 @@ impl Treatment {
         Self { policies: "deep + hurry-up-paper".to_owned(), params, clients: CLIENTS, agent: AGENT }
     }
 
-    /// The same without sleep states.
     fn awake(self) -> Self {
         Self { policies: self.policies.replace("deep", "poll"), ..self }
     }

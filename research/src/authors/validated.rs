@@ -14,12 +14,11 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One figure of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Pair {
     pub measured: f64,
     pub predicted: f64,
-    /// Predicted over measured, less one.
+    /// The ratio of predicted to measured, less one.
     pub error: f64,
     /// Of the treatment's replicates, to either side.
     pub spread: f64,
@@ -38,9 +37,7 @@ pub struct Compared {
     /// The runs of one treatment and load.
     pub treatment: String,
     pub role: Role,
-    /// Of the package, in watts.
     pub power: Pair,
-    /// In seconds.
     pub p99: Pair,
     /// Share of time at another clock than measured: half of the sum of differences.
     pub clocks_off: f64,

@@ -10,7 +10,6 @@ pub(super) enum When {
     First,
     Last,
     Each,
-    /// Counted from one.
     Sample(usize),
 }
 

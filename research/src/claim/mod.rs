@@ -88,7 +88,6 @@ pub enum Form {
     Change,
     /// How much another run's is above it, as a share of it: against / subject - 1.
     Excess,
-    /// How many times another run's.
     Ratio,
     /// How much it is above another run's, as a share of a third.
     Points,
@@ -109,7 +108,6 @@ pub struct Found {
     pub half_width: Option<f64>,
     /// Its parts, where they are not all.
     pub remark: Option<String>,
-    /// Within the bar.
     pub is_met: bool,
 }
 
@@ -292,7 +290,6 @@ impl Claim {
         picked.cloned().map(|found| one(found, true)).ok_or_else(|| "no run is meant".into())
     }
 
-    /// Within the bar.
     pub fn holds(&self, ours: f64) -> bool {
         self.excess(ours) <= 0.0
     }

@@ -228,7 +228,11 @@ impl Case {
             Service::Erlang2 => json!({ "kind": "erlang2", "mean": SERVICE_US }),
             Service::Branches { first } => json!({ "kind": "branches", "mean": SERVICE_US, "first": first }),
         };
-        let state = |state: &State| json!({ "exit": state.exit_us, "residency": state.residency_us, "watts": state.watts });
+        let state = |state: &State| {
+            json!({
+                "exit": state.exit_us, "residency": state.residency_us, "watts": state.watts,
+            })
+        };
         json!({
             "servers": self.cell.servers,
             "rate": self.rate(),

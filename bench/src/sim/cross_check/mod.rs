@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   cases.rs    the queues, as a scenario, as parameters of the other simulator, in closed form
-//!   table.rs    who found what, whether they agree, and the page that keeps it
+//!   table.rs    the figures of each, whether they agree, and the page that keeps them
 //! ```
 //!
 //! The other simulator is SimPy, with a program that was written apart from the engine:

@@ -1,4 +1,4 @@
-//! Who found what, and whether they agree.
+//! The figures of each, and whether they agree.
 
 use serde::Serialize;
 use sim::statistics::Interval;

@@ -1,4 +1,4 @@
-//! `roost sim machines`: the presets' idle states, and what waking from each of them costs.
+//! `roost sim machines`: the presets' idle states, and the energy of waking from each of them.
 
 use crate::exit::usage;
 use crate::table::{Table, print};
@@ -14,7 +14,7 @@ pub struct Args {
     /// Only this machine, with the source of each figure
     #[arg(value_name = "MACHINE")]
     machine: Option<String>,
-    /// Print JSON
+    /// Print one JSON document instead of the table
     #[arg(long)]
     json: bool,
 }

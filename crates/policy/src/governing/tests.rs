@@ -262,8 +262,9 @@ proptest! {
         cores in 1_u16..6,
         inputs in prop::collection::vec(any_input(), 1..120),
     ) {
-        let mut governing =
-            ServiceController::new(Params::new(Cores::Goal(goal(), GoalParams::default()), IdleMode::Feedback), topology_with_clocks(cores));
+        let search = Cores::Goal(goal(), GoalParams::default());
+        let params = Params::new(search, IdleMode::Feedback);
+        let mut governing = ServiceController::new(params, topology_with_clocks(cores));
         let all = governing.active();
         let mut active = all.clone();
         let mut limits: BTreeMap<CpuId, IdleLimit> = BTreeMap::new();

@@ -22,7 +22,6 @@ use workload::Jobs;
 pub(super) struct Clients {
     /// When each client of a cycle sent last.
     sent_ns: Vec<u64>,
-    /// Connections of a bounded depth.
     lines: Vec<Line>,
     /// Requests that wait at clients and are in no queue of the server yet.
     unsent: u64,

@@ -18,8 +18,8 @@ impl Ended {
     pub fn metrics(&self) -> &Metrics {
         &self.engine.metrics
     }
-    /// The stretches that began under load. What follows it, while the last requests are served, is a
-    /// sample of no load.
+    /// The stretches that began under load. A later one, while the last requests are served,
+    /// is a sample of no load.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> {
         let engine = &self.engine;
         let ends = if engine.is_stopped { engine.stop_at } else { engine.sent_at };

@@ -76,7 +76,7 @@ impl Modes {
         }
     }
 
-    /// On the way into a state. What this takes beyond the state's power is part of the wake-up's
+    /// On the way into a state. Its power beyond the state's is part of the wake-up's
     /// energy, where that follows from the state's target residency.
     #[inline]
     pub fn entering(&self, state: u8, gear: u8) -> Mode {
@@ -138,7 +138,6 @@ pub struct Residency {
     /// Time spent executing, indexed by gear.
     pub working_ns: Vec<u64>,
     pub waking_ns: u64,
-    /// Idle or for a device.
     pub polling_ns: u64,
     /// Time spent asleep, indexed by idle state.
     pub asleep_ns: Vec<u64>,

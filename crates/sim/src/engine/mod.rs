@@ -191,7 +191,6 @@ pub struct Engine {
     clients: clients::Clients,
     /// No request is sent after it.
     stop_at: u64,
-    /// It ended the load.
     is_stopped: bool,
     /// When the last request was sent.
     sent_at: u64,

@@ -158,7 +158,7 @@ impl Engine {
     pub(super) fn served(&mut self, core: usize, task: &Task, response_ns: u64) {
         let Some(placement) = &mut self.placement else { return };
         // A connection that has moved on meanwhile is none of this worker's. A stolen request is its
-        // worker's, whoever served it.
+        // worker's, although another served it.
         let Some(owner) = placement.serves[task.connection as usize].map(usize::from) else { return };
         if owner != core && self.setup.stealing.is_none() {
             return;

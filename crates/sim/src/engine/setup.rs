@@ -48,11 +48,10 @@ pub enum Onto {
     Idle,
 }
 
-/// The work of a piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardWork {
-    /// As much as the request's.
+    /// Each piece has as much as the whole request.
     #[default]
     Whole,
     /// The request's, divided by the number of pieces.
@@ -162,18 +161,18 @@ pub struct Closed {
 /// When a client of a closed loop sends again.
 #[derive(Clone, Debug)]
 pub enum Pause {
-    /// So long after the reply.
     Think(Sampler),
     /// So long after it sent last; at once if the reply took longer.
-    Cycle { length: Sampler, phases: Phases },
+    Cycle {
+        length: Sampler,
+        phases: Phases,
+    },
 }
 
 /// Where in the first cycle each client begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phases {
-    /// All at its beginning.
     InStep,
-    /// Spread evenly.
     Even,
     /// Each at a time of its own.
     Random,

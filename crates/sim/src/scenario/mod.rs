@@ -136,7 +136,6 @@ pub struct TurboTable {
     pub watts: f64,
 }
 
-/// A bound on power.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapTable {
@@ -226,7 +225,6 @@ pub struct NoiseTable {
     pub deferrable: bool,
 }
 
-/// Work stealing between workers.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stealing {
@@ -282,7 +280,7 @@ fn half() -> f64 {
 }
 
 /// Clients that wait for replies: a closed loop if there is a `count` of them, else the load's own
-/// with a bound on what each connection has outstanding.
+/// with a bound on the outstanding requests of each connection.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Clients {

@@ -137,7 +137,6 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// A quantile that is known.
 #[derive(Clone, Copy, Debug)]
 struct Located {
     place: Place,

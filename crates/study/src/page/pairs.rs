@@ -1,4 +1,4 @@
-//! The contestants against one of them: what they cost more or less, pair by pair.
+//! The contestants against one of them: their differences, pair by pair.
 
 use super::super::figures::Figure as Named;
 use super::super::paired::{self, Compared};

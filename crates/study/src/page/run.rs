@@ -21,10 +21,8 @@ pub fn run_page(facts: &Facts, outcomes: &[Outcome]) -> Page {
     page
 }
 
-/// Power of cores and uncore.
 const POWER: Named = Named::Plain("cpu_watts");
 
-/// The same with its interval.
 fn watts(outcome: &Outcome) -> Option<Estimate> {
     POWER.of(outcome)
 }

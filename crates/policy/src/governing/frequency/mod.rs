@@ -83,7 +83,7 @@ impl fmt::Display for ClockWhy {
     }
 }
 
-/// One core under [`Frequency::Sensitivity`].
+/// The policy of one core under [`Frequency::Sensitivity`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Core {
     policy: Sensitivity,

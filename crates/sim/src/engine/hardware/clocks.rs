@@ -189,7 +189,7 @@ mod tests {
         hardware.work(1, 5_000);
         let change = hardware.ask_anew(1, 5_000);
         assert_eq!(settle(&mut hardware, change), 5);
-        // What is asked of an idle core holds.
+        // A clock that is asked of an idle core holds.
         hardware.sleep(1, 0, 6_000);
         let change = hardware.wish(0, 1, 6_000);
         assert_eq!(settle(&mut hardware, change), 1);
