@@ -342,14 +342,10 @@ fn least_squares(rows: &[(Vec<f64>, f64)], count: usize) -> Vec<f64> {
         let pivot =
             (column..count).max_by(|a, b| system[*a][column].abs().total_cmp(&system[*b][column].abs()));
         system.swap(column, pivot.unwrap_or(column));
-        for row in 0..count {
-            if row != column && system[column][column] != 0.0 {
-                let factor = system[row][column] / system[column][column];
-                for place in column..=count {
-                    let pivot_value = system[column][place];
-                    system[row][place] -= factor * pivot_value;
-                }
-            }
+        let pivot = system[column].clone();
+        for (_, row) in system.iter_mut().enumerate().filter(|(index, _)| *index != column) {
+            let factor = if pivot[column] == 0.0 { 0.0 } else { row[column] / pivot[column] };
+            row.iter_mut().zip(&pivot).for_each(|(value, of_pivot)| *value -= factor * of_pivot);
         }
     }
     (0..count).map(|place| system[place][count] / system[place][place]).collect()

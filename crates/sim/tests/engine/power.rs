@@ -94,7 +94,7 @@ fn what_cannot_be_is_refused_with_its_key() {
     ] {
         let value = toml::from_str::<toml::Table>(&format!("v = {value}")).unwrap()["v"].clone();
         let document = document(&[("machine.preset", Value::from("xeon-gold-6126")), (key, value)]);
-        let refused = document.setup("menu", 1).err().expect(key).to_string();
+        let refused = document.setup("menu", 1).expect_err(key).to_string();
         assert!(refused.contains(part), "{key}: {refused}");
     }
 }

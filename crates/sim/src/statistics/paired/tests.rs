@@ -16,7 +16,7 @@ const SCALE: f64 = 0.9;
 /// arrivals and the services.
 fn run(seed: u64, scale: f64, requests: u32) -> Collector {
     let (mut gaps, mut services) = (Random::new(seed, 1), Random::new(seed, 2));
-    let mut exponential = |random: &mut Random| -(1.0 - random.unit()).ln();
+    let exponential = |random: &mut Random| -(1.0 - random.unit()).ln();
     let mut collector = Collector::new([]);
     let mut left = 0.0f64;
     for _ in 0..requests {
