@@ -7,6 +7,7 @@ use linux::arbiter::request::{IdleRequest, Request};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Made {
     folder: tempfile::TempDir,
@@ -272,6 +273,8 @@ fn a_service_whose_governing_panics_is_withdrawn_alone_until_it_is_resumed() {
         eprintln!("SKIPPED: {why}");
         return;
     }
+    let looked_again = Arc::new(AtomicBool::new(false));
+    let looks_again = Arc::clone(&looked_again);
     let asking = std::thread::spawn(move || {
         let waiting = || match crate::control::ask(&socket, &Ask::Status) {
             Ok(Answer::Status { waiting, governed, .. }) => (waiting, governed.len()),
@@ -289,6 +292,8 @@ fn a_service_whose_governing_panics_is_withdrawn_alone_until_it_is_resumed() {
         let resume = Ask::Set { service: "a".into(), set: Set::Resume };
         assert_eq!(crate::control::ask(&socket, &resume).unwrap(), Answer::Done);
         until(&|| waiting().1 == 2);
+        // Resumed is not looked at yet.
+        until(&|| looks_again.load(Ordering::SeqCst));
         events.send(Event::Stop).unwrap();
     });
     let mut looks = BTreeMap::new();
@@ -296,6 +301,7 @@ fn a_service_whose_governing_panics_is_withdrawn_alone_until_it_is_resumed() {
         let looks = looks.entry(governed.name().to_owned()).or_insert(0);
         *looks += 1;
         assert!(governed.name() != "a" || *looks != 2, "told to panic");
+        looked_again.fetch_or(governed.name() == "a" && *looks > 2, Ordering::SeqCst);
     });
     asking.join().unwrap();
     assert_eq!(finished.outcome, Ok(()));
