@@ -62,8 +62,8 @@ impl Making<'_> {
         self.platform.cpus()
     }
 
-    /// Number of physical cores. CPU `c` and every so-manieth CPU after it are the threads of core
-    /// `c`.
+    /// Number of physical cores. The threads of core `c` are CPU `c` and, in steps of this number,
+    /// the CPUs after it.
     pub fn cores(&self) -> usize {
         self.cpus() / usize::from(self.platform.threads_per_core)
     }
