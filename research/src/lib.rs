@@ -224,7 +224,9 @@ pub fn reproduce<'a>(
         runs.make(&missing, threads, request.is_silent)?;
     }
     let runs: &Runs = runs;
-    let effects = undone.iter().map(|plan| plan.effect(runs)).collect();
+    let mut effects: Vec<Effect> = undone.iter().map(|plan| plan.effect(runs)).collect();
+    // Of figures that are not among these, nothing is known.
+    effects.retain(|effect| !effect.moved.is_empty() || effect.correction.elsewhere().is_some());
     let mut tables: Vec<Vec<Sensitivity>> =
         plans.iter().map(|plan| plan.as_ref().map_or_else(Vec::new, |plan| plan.tables(runs))).collect();
     tables.resize_with(planned.len(), Vec::new);
