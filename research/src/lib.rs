@@ -173,6 +173,8 @@ pub fn reproduce<'a>(
     request: &Request,
 ) -> Result<Reproduction<'a>> {
     let planned = plan(library, request)?;
+    // A wrong name is refused before the first run.
+    let only_varied = if request.vary.is_empty() { None } else { Some(library.select(&request.vary)?) };
     let threads = request
         .threads
         .map_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get), NonZeroUsize::get);
@@ -197,9 +199,8 @@ pub fn reproduce<'a>(
     runs.make(&missing, threads, request.is_silent)?;
     let mut plans: Vec<Option<Plan<'_>>> = Vec::new();
     if request.sensitivity || !request.vary.is_empty() {
-        let only = if request.vary.is_empty() { None } else { Some(library.select(&request.vary)?) };
         for (study, _) in &planned {
-            let is_varied = only.as_ref().is_none_or(|only| {
+            let is_varied = only_varied.as_ref().is_none_or(|only| {
                 let (paper, figure) = (study.paper.name, &study.figure.name);
                 only.iter().any(|(other, name)| other.name == paper && name == figure)
             });

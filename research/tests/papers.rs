@@ -103,3 +103,14 @@ fn a_wrong_name_is_told_the_nearest() {
     let ran = paper(&[]);
     assert!(ran.code == Some(2) && ran.err.contains("--list"), "{}", ran.err);
 }
+
+#[test]
+fn a_name_to_vary_that_does_not_exist_is_refused_before_the_first_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let ran = paper(&["hurry-up/1", "--quick", "--vary", "nonsense", "--out", out.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("nonsense"), "{}", ran.err);
+    let cells = fs::read_to_string(out.join("cells.jsonl")).unwrap_or_default();
+    assert_eq!(cells.lines().count(), 0, "runs were made");
+}
