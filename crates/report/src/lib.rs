@@ -26,6 +26,7 @@ pub mod exit;
 pub mod figures;
 pub mod html;
 pub mod machine_facts;
+pub mod money;
 pub mod run;
 pub mod run_folder;
 pub mod table;
