@@ -128,4 +128,4 @@ def p99(found):
 
 def shares(found):
     """Share of working time at each frequency, {GHz: share}."""
-    return {khz / 1e6: share for khz, share in found["gears"] if share > 0}
+    return {khz / 1e6: share for khz, share in found["frequencies"] if share > 0}

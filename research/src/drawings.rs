@@ -36,8 +36,8 @@ pub fn of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Vec<Part> {
     if figure.y.iter().any(|name| name.starts_with("residency.")) {
         drawings.push(shares(&runs, &figure.x));
     }
-    if figure.y.iter().any(|name| name.starts_with("gear.")) {
-        drawings.push(gears(&runs));
+    if figure.y.iter().any(|name| name.starts_with("frequency.")) {
+        drawings.push(points(&runs));
     }
     for (name, of) in [("idle_histogram", "idle period"), ("active_histogram", "active period")] {
         if figure.y.iter().any(|wanted| wanted == name) {
@@ -46,7 +46,7 @@ pub fn of(figured: &Figured<'_>, reproduction: &Reproduction<'_>) -> Vec<Part> {
     }
     let metrics: Vec<Metric> = figure.y.iter().filter_map(|name| name.parse().ok()).collect();
     let drawn_above =
-        |metric: &Metric| matches!(metric, Metric::Figure(Named::Residency(_) | Named::Gear(_)));
+        |metric: &Metric| matches!(metric, Metric::Figure(Named::Residency(_) | Named::Frequency(_)));
     let pins = pins(figured);
     for metric in metrics.iter().filter(|metric| !drawn_above(metric)) {
         match figure.x.as_str() {
@@ -93,13 +93,13 @@ fn one_contestant(runs: &[Run<'_>]) -> bool {
 }
 
 /// Stacked shares of working time, one bar a run.
-fn gears(runs: &[Run<'_>]) -> Part {
+fn points(runs: &[Run<'_>]) -> Part {
     let mut clocks: Vec<u64> =
-        runs.iter().flat_map(|run| run.outcome.gears.iter().map(|(khz, _)| *khz)).collect();
+        runs.iter().flat_map(|run| run.outcome.frequencies.iter().map(|(khz, _)| *khz)).collect();
     clocks.sort_unstable();
     clocks.dedup();
     let share = |run: &Run<'_>, clock: u64| {
-        let found = run.outcome.gears.iter().find(|(khz, _)| *khz == clock);
+        let found = run.outcome.frequencies.iter().find(|(khz, _)| *khz == clock);
         Some(Bar::new(found.map_or(0.0, |(_, share)| *share)))
     };
     let part = |(place, &clock): (usize, &u64)| BarPart {

@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn a_renamed_preset_keeps_its_estimates() {
         let library = library();
-        for (figure, key) in [("peafowl/9", "preset.peafowl.c6"), ("tradeoffs/10", "preset.tradeoffs.gears")]
+        for (figure, key) in [("peafowl/9", "preset.peafowl.c6"), ("tradeoffs/10", "preset.tradeoffs.points")]
         {
             let (paper, name) = library.select(&[figure.to_owned()]).unwrap().remove(0);
             let study = library.study(paper, &name, &library.estimates).unwrap();
@@ -383,7 +383,7 @@ mod tests {
         let study = library.study(paper, &name, &library.estimates).unwrap();
         let used = vary::used(&library, &study).unwrap();
         let keys: Vec<&str> = used.iter().map(|estimate| estimate.key.as_str()).collect();
-        for key in ["sleeps.gpu.cpu", "preset.gpu.gears", "preset.gpu.exit", "preset.gpu.c2"] {
+        for key in ["sleeps.gpu.cpu", "preset.gpu.points", "preset.gpu.exit", "preset.gpu.c2"] {
             assert!(keys.contains(&key), "{keys:?}");
         }
         let base = Board::new(&study.document).unwrap();

@@ -124,7 +124,7 @@ impl Place {
                     _ => Err(unknown()),
                 }
             }
-            ["frequencies", "gears", "*", "power"] => gears(document, &platform, factor),
+            ["frequencies", "points", "*", "power"] => points(document, &platform, factor),
             ["mean"] => {
                 let contestant = "menu";
                 let (_, jobs) = document.setup(contestant, scenario.run.seed).map_err(usage)?;
@@ -144,12 +144,12 @@ fn time(length: Duration) -> Value {
     Value::String(format!("{}ns", length.as_nanos()))
 }
 
-/// All gears, the turbo clocks among them.
-fn gears(document: &Document, platform: &Platform, factor: f64) -> Result<Document> {
+/// All operating points, the turbo clocks among them.
+fn points(document: &Document, platform: &Platform, factor: f64) -> Result<Document> {
     let scaled = |power: machine::Microwatts| machine::Microwatts((power.0 as f64 * factor).round() as u64);
     let mut frequencies = platform.frequencies.clone();
-    for gear in &mut frequencies.gears {
-        gear.power = scaled(gear.power);
+    for point in &mut frequencies.points {
+        point.power = scaled(point.power);
     }
     let table = Value::Table(Table::try_from(&frequencies)?);
     let mut document = document.with("machine.frequencies", &table).map_err(usage)?;

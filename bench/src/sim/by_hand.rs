@@ -168,7 +168,7 @@ pub fn simulate(platform: &Platform, load: f64, service_ns: f64, requests: u64, 
             }
         }
     }
-    let active_watts = platform.frequencies.gears.last().map_or(0.0, |gear| gear.power.as_watts());
+    let active_watts = platform.frequencies.points.last().map_or(0.0, |point| point.power.as_watts());
     let watts_of = |mode: usize| if mode < ASLEEP { active_watts } else { states[mode - ASLEEP].watts };
     let mut joules = 0.0;
     for core in &mut cores {
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn power_lies_between_that_of_work_alone_and_of_nothing_but_work() {
         let platform = ten_cores();
-        let active = platform.frequencies.gears.last().unwrap().power.as_watts();
+        let active = platform.frequencies.points.last().unwrap().power.as_watts();
         let outcome = simulate(&platform, 0.8, 10_000.0, 100_000, 1);
         assert!(outcome.watts > 0.8 * 10.0 * active && outcome.watts < 10.0 * active, "{}", outcome.watts);
         let quiet = simulate(&platform, 0.001, 10_000.0, 10_000, 1);

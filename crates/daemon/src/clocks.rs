@@ -5,7 +5,7 @@
 //! it. One that cares and asks for nothing just now wants the full clock. So a CPU is capped only
 //! while every service with a say there has a cap, and the fastest of these caps is in force.
 //!
-//! A policy needs the speeds and the power of each beforehand; [`gears`] looks them up. Power is
+//! A policy needs the speeds and the power of each beforehand; [`points`] looks them up. Power is
 //! *modelled*: with the cube of the clock, since voltage goes down with it; with a duty cycle in
 //! proportion, since voltage stays. Pegasus needs no more than its order of magnitude.
 //!
@@ -23,8 +23,10 @@
 use linux::arbiter::{ClockLimits, ClockMeans};
 use linux::perf::WorkCounters;
 use linux::{CpuUsage, FrequencyActuator, FrequencyError, FrequencyState, Root};
-use machine::{CpuId, CpuList, Duration, FrequencyLimit, Gear, GearKind, Kilohertz, Microwatts, Rate};
-use policy::frequency::GearTable;
+use machine::{
+    CpuId, CpuList, Duration, FrequencyLimit, Kilohertz, Microwatts, OperatingPoint, PointKind, Rate,
+};
+use policy::frequency::PointTable;
 use policy::governing::FrequencyMode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -117,7 +119,7 @@ pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList, means: ClockMea
         return None;
     }
     let mut lacks = Vec::new();
-    match (gears(root, cpus, means.actuator), mode) {
+    match (points(root, cpus, means.actuator), mode) {
         (Ok(table), FrequencyMode::Cap(cap)) => {
             let (slowest, fastest) = bounds(root, cpus, means.actuator)
                 .unwrap_or((table.khz(table.slowest()), table.khz(table.fastest())));
@@ -168,9 +170,13 @@ fn bounds(
     ))
 }
 
-/// The gears that all of `cpus` have by this means, slow to fast; or why there are none. Turbo is
-/// not among them.
-pub fn gears(root: &Root, cpus: &CpuList, actuator: Option<FrequencyActuator>) -> Result<GearTable, String> {
+/// The operating points that all of `cpus` have by this means, slow to fast; or why there are none.
+/// Turbo is not among them.
+pub fn points(
+    root: &Root,
+    cpus: &CpuList,
+    actuator: Option<FrequencyActuator>,
+) -> Result<PointTable, String> {
     let all = match linux::speeds_by(root, cpus, actuator) {
         Err(FrequencyError::Unsupported { .. }) => Vec::new(),
         result => result.map_err(|error| error.to_string())?,
@@ -198,19 +204,19 @@ pub fn gears(root: &Root, cpus: &CpuList, actuator: Option<FrequencyActuator>) -
     }
     let last = steps.len().saturating_sub(1);
     // More than a table holds: as many of them, evenly, with both ends.
-    let places = GearTable::MAX_GEARS.min(steps.len());
+    let places = PointTable::MAX_POINTS.min(steps.len());
     let kept = (0..places).map(|place| steps[place * last / (places - 1).max(1)]);
     let nominal = steps.last().map_or(1.0, |step| step.0 as f64);
     let (exponent, kind) = match actuator {
-        Some(FrequencyActuator::DutyCycle) => (1, GearKind::DutyCycle),
-        _ => (3, GearKind::Pstate),
+        Some(FrequencyActuator::DutyCycle) => (1, PointKind::DutyCycle),
+        _ => (3, PointKind::Pstate),
     };
-    let gear = |frequency: Kilohertz| Gear {
+    let point = |frequency: Kilohertz| OperatingPoint {
         frequency,
         power: Microwatts::from_watts(10.0 * (frequency.0 as f64 / nominal).powi(exponent)),
         kind,
     };
-    kept.map(gear).collect::<Vec<_>>().try_into().map_err(|error| format!("usable clocks: {error}"))
+    kept.map(point).collect::<Vec<_>>().try_into().map_err(|error| format!("usable clocks: {error}"))
 }
 
 #[derive(Debug)]

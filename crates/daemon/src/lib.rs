@@ -43,7 +43,7 @@ mod run;
 mod socket;
 
 pub use audit::{Audit, Entry};
-pub use clocks::{Clocks, Pace, Repair, gears, missing};
+pub use clocks::{Clocks, Pace, Repair, missing, points};
 pub use config::{Config, ConfigError, Parking, Part, Policy, ServiceConfig, Target};
 pub use control::{
     Answer, Ask, Asker, ControlError, Heard, Lease, LeaseRequest, Reply, Running, Set, ask, question, running,

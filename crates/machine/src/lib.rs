@@ -29,7 +29,8 @@ pub use goal::Goal;
 pub use ids::{ConnId, CpuId, CstateIndex, WorkerId};
 pub use lengths::LengthHistogram;
 pub use platform::{
-    ClockDomain, FrequencyTable, Gear, GearKind, PackageState, Platform, PlatformError, PowerCap, TurboBin,
+    ClockDomain, FrequencyTable, OperatingPoint, PackageState, Platform, PlatformError, PointKind, PowerCap,
+    TurboBin,
 };
 pub use power::{EnergySource, Kilohertz, Microjoules, Microwatts, PowerModel};
 pub use presets::Processor;

@@ -5,23 +5,24 @@
 //! Linux's. It is plain data that a scenario may write out in full, or name a preset and override a
 //! key of it.
 //!
-//! Terms. A *gear* is one clock setting: a P-state (lower voltage with lower frequency) or a step
-//! of duty-cycle modulation (the clock is stopped for part of the time, the voltage stays). A
-//! *clock domain* is a set of cores that share one clock. *Exit latency* is as Linux means it; see
-//! [`Cstate`](crate::Cstate).
+//! Terms. A *operating point* is one clock setting: a P-state (lower voltage with lower frequency)
+//! or a step of duty-cycle modulation (the clock is stopped for part of the time, the voltage
+//! stays). A *clock domain* is a set of cores that share one clock. *Exit latency* is as Linux
+//! means it; see [`Cstate`](crate::Cstate).
 //!
 //! [`Platform::check`] guarantees the rest to every later reader. A platform has at least one core,
-//! gear and idle state. Gears rise in frequency and do not fall in power. Idle states rise in exit
-//! latency and do not rise in power, and none has a target residency below its exit latency. No
-//! state takes more power than the slowest gear at work. Polling takes no more than work.
+//! operating point and idle state. Operating points rise in frequency and do not fall in power.
+//! Idle states rise in exit latency and do not rise in power, and none has a target residency below
+//! its exit latency. No state takes more power than the slowest operating point at work. Polling
+//! takes no more than work.
 
 use crate::{CstateKind, CstateTable, Duration, Kilohertz, Microwatts, PowerModel, Waking};
 use serde::{Deserialize, Serialize};
 
-/// How a gear slows the core.
+/// How an operating point slows the core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GearKind {
+pub enum PointKind {
     #[default]
     Pstate,
     /// Frequency alone: power is linear in it at best.
@@ -30,12 +31,12 @@ pub enum GearKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Gear {
+pub struct OperatingPoint {
     pub frequency: Kilohertz,
     /// Power of one core that executes in it.
     pub power: Microwatts,
     #[serde(default)]
-    pub kind: GearKind,
+    pub kind: PointKind,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,12 +48,12 @@ pub enum ClockDomain {
     Socket,
 }
 
-/// The gears of a core and the cost of a change.
+/// The operating points of a core and the cost of a change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrequencyTable {
     /// Slow to fast; the last is the nominal frequency, which service times are stated at.
-    pub gears: Vec<Gear>,
+    pub points: Vec<OperatingPoint>,
     #[serde(default)]
     pub domain: ClockDomain,
     /// From the request until the new frequency is in effect; the core runs on at the old one.
@@ -65,7 +66,7 @@ pub struct FrequencyTable {
 
 impl FrequencyTable {
     pub fn nominal(&self) -> Kilohertz {
-        self.gears.last().map_or(Kilohertz(1), |gear| gear.frequency)
+        self.points.last().map_or(Kilohertz(1), |point| point.frequency)
     }
 }
 
@@ -81,8 +82,8 @@ pub struct PackageState {
     pub exit_latency: Duration,
 }
 
-/// The clock that a core in the fastest gear really gets while at most `cores` of its socket are
-/// awake.
+/// The clock that a core in the fastest operating point really gets while at most `cores` of its
+/// socket are awake.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TurboBin {
@@ -127,7 +128,7 @@ pub struct Platform {
     /// Faster than nominal while few cores are awake; by number of cores. Empty: turbo is off.
     #[serde(default)]
     pub turbo: Vec<TurboBin>,
-    /// Power of a core that polls, as a share of its power at work in the same gear.
+    /// Power of a core that polls, as a share of its power at work in the same operating point.
     #[serde(default = "poll_share")]
     pub poll_share: f64,
     /// How the energy of waking is settled.
@@ -182,7 +183,7 @@ impl Platform {
 
     /// The power table that live runs on such a machine are charged by.
     pub fn power_model(&self) -> PowerModel {
-        let active = self.frequencies.gears.last().map_or(Microwatts(0), |gear| gear.power);
+        let active = self.frequencies.points.last().map_or(Microwatts(0), |point| point.power);
         let polling = Microwatts::from_watts(active.as_watts() * self.poll_share);
         let idle = self.cstates.0.clone();
         PowerModel { name: self.name.clone(), active, polling: Some(polling), idle }
@@ -195,8 +196,8 @@ impl Platform {
 
     /// The most watts that the tables allow one socket beyond those of its sleep.
     fn most_beyond_sleep(&self) -> f64 {
-        let gears = self.frequencies.gears.iter().map(|gear| gear.power);
-        let core = gears.chain(self.turbo.iter().map(|bin| bin.power)).max().unwrap_or(Microwatts(0));
+        let points = self.frequencies.points.iter().map(|point| point.power);
+        let core = points.chain(self.turbo.iter().map(|bin| bin.power)).max().unwrap_or(Microwatts(0));
         core.as_watts() * f64::from(self.cores_per_socket) + self.uncore.as_watts() - self.asleep_watts()
     }
 
@@ -226,22 +227,22 @@ impl Platform {
             let problem = format!("{} is no share of the power of work", self.poll_share);
             return wrong("poll_share", problem, "give a number above 0 and up to 1");
         }
-        let gears = &self.frequencies.gears;
-        if gears.is_empty() || gears[0].frequency.0 == 0 || gears[0].power.0 == 0 {
+        let points = &self.frequencies.points;
+        if points.is_empty() || points[0].frequency.0 == 0 || points[0].power.0 == 0 {
             return wrong(
-                "frequencies.gears",
+                "frequencies.points",
                 "empty or zero".into(),
-                "give at least one gear: { frequency, power }",
+                "give at least one operating point: { frequency, power }",
             );
         }
-        for pair in gears.windows(2) {
+        for pair in points.windows(2) {
             if pair[1].frequency <= pair[0].frequency || pair[1].power < pair[0].power {
                 let problem =
                     format!("{} kHz does not follow {} kHz", pair[1].frequency.0, pair[0].frequency.0);
                 return wrong(
-                    "frequencies.gears",
+                    "frequencies.points",
                     problem,
-                    "list gears from slow to fast, power never falling",
+                    "list operating points from slow to fast, power never falling",
                 );
             }
         }
@@ -252,7 +253,7 @@ impl Platform {
             let problem = format!("{} states", self.cstates.0.len());
             return wrong("cstates", problem, "list at most 12, those that the machine really enters");
         }
-        let mut above = (Duration::ZERO, gears[0].power, "the slowest gear");
+        let mut above = (Duration::ZERO, points[0].power, "the slowest operating point");
         let mut residency = Duration::ZERO;
         for state in &self.cstates.0 {
             let Some(power) = state.power else {

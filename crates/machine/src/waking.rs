@@ -11,13 +11,13 @@
 //! with P_k the power in state k, r_k its target residency, and E_k all that entering and leaving
 //! it costs beside P_k times the time from entry to wake-up signal. The shallowest state's
 //! alternative is to idle awake: E_0 = 0, and P_0 is the power of polling at the nominal clock. A
-//! wake-up draws E_k over the exit latency that it really takes, in every gear: tables have one
-//! figure for all.
+//! wake-up draws E_k over the exit latency that it really takes, in every operating point: tables
+//! have one figure for all.
 //!
 //! Some tables are no evidence. Firmware of AMD's and other ACPI machines gives a latency and no
-//! residency, and Linux then takes twice the latency (`drivers/acpi/processor_idle.c`). There waking
-//! is charged as work at the nominal clock for the whole exit latency, [`Waking::FullPower`]; so it
-//! is in a state whose residency is zero.
+//! residency, and Linux then takes twice the latency (`drivers/acpi/processor_idle.c`). There
+//! waking is charged as work at the nominal clock for the whole exit latency,
+//! [`Waking::FullPower`]; so it is in a state whose residency is zero.
 //!
 //! Where a table's residency is long and its latency short (C1E of the Ivy Bridge servers: 500 and
 //! 10 us), a wake-up so draws more than a core at work. The energy is as the table claims; it
@@ -44,7 +44,7 @@ impl Platform {
     }
 
     fn nominal_watts(&self) -> f64 {
-        self.frequencies.gears.last().map_or(0.0, |gear| gear.power.as_watts())
+        self.frequencies.points.last().map_or(0.0, |point| point.power.as_watts())
     }
 
     /// By idle state, the joules of entering and leaving it beside its power: E_k of the module

@@ -89,8 +89,8 @@ pub enum Figure {
     Residency(String),
     /// Sleeps per second in an idle state.
     Sleeps(String),
-    /// Share of working time in a gear, by its kHz.
-    Gear(u64),
+    /// Share of working time in an operating point, by its kHz.
+    Frequency(u64),
     /// Requests of a class that came too late, as a share of the class.
     Missed(String),
     /// A percentile that only runs with a goal or a precision for it have, such as `p97`.
@@ -171,7 +171,7 @@ impl Figure {
         let states = || runs.iter().flat_map(|run| &run.states);
         states().for_each(|state| seen(Self::Residency(state.name.clone())));
         states().for_each(|state| seen(Self::Sleeps(state.name.clone())));
-        runs.iter().flat_map(|run| &run.gears).for_each(|&(khz, _)| seen(Self::Gear(khz)));
+        runs.iter().flat_map(|run| &run.frequencies).for_each(|&(khz, _)| seen(Self::Frequency(khz)));
         let others = runs.iter().flat_map(|run| &run.responses.others);
         others.for_each(|other| seen(Self::Percentile(other.what.to_string())));
         let classes = runs.iter().flat_map(|run| &run.classes);
@@ -191,7 +191,7 @@ impl Figure {
             Self::Percentile(name) => run.responses.at(name.parse().ok()?),
             Self::Residency(name) => counted(state(name)?.share),
             Self::Sleeps(name) => counted(state(name)?.sleeps_per_s),
-            Self::Gear(khz) => counted(run.gears.iter().find(|(gear, _)| gear == khz)?.1),
+            Self::Frequency(khz) => counted(run.frequencies.iter().find(|(point, _)| point == khz)?.1),
             Self::Missed(name) => {
                 let class = run.classes.iter().find(|class| class.name == *name)?;
                 counted(class.missed? as f64 / class.requests.max(1) as f64)
@@ -202,7 +202,7 @@ impl Figure {
     pub fn unit(&self) -> Unit {
         match self {
             Self::Plain(name) => plain_named(name).map_or(Unit::Count, |plain| plain.unit),
-            Self::Residency(_) | Self::Gear(_) | Self::Missed(_) => Unit::Share,
+            Self::Residency(_) | Self::Frequency(_) | Self::Missed(_) => Unit::Share,
             Self::Sleeps(_) => Unit::PerSecond,
             Self::Percentile(_) => Unit::Nanoseconds,
         }
@@ -257,7 +257,7 @@ impl fmt::Display for Figure {
             Self::Percentile(name) => f.write_str(name),
             Self::Residency(state) => write!(f, "residency.{state}"),
             Self::Sleeps(state) => write!(f, "sleeps_per_s.{state}"),
-            Self::Gear(khz) => write!(f, "gear.{khz}"),
+            Self::Frequency(khz) => write!(f, "frequency.{khz}"),
             Self::Missed(class) => write!(f, "missed.{class}"),
         }
     }
@@ -275,17 +275,17 @@ impl FromStr for Figure {
             Some(("residency", state)) => Ok(Self::Residency(state.to_owned())),
             Some(("sleeps_per_s", state)) => Ok(Self::Sleeps(state.to_owned())),
             Some(("missed", class)) => Ok(Self::Missed(class.to_owned())),
-            Some(("gear", khz)) => khz
+            Some(("frequency", khz)) => khz
                 .parse()
-                .map(Self::Gear)
-                .map_err(|_| format!("`{text}`: write a gear in kHz, such as gear.2100000")),
+                .map(Self::Frequency)
+                .map_err(|_| format!("`{text}`: write a frequency in kHz, such as frequency.2100000")),
             _ => {
                 let names: Vec<&str> = PLAIN.iter().map(|plain| plain.name).collect();
                 let likely = super::options::nearest(text, names.iter().copied());
                 let hint = likely.map_or_else(String::new, |name| format!("did you mean {name}? "));
                 Err(format!(
                     "no figure is called `{text}`: {hint}There are {}, residency.STATE, sleeps_per_s.STATE, \
-                     gear.KHZ and missed.CLASS",
+                     frequency.KHZ and missed.CLASS",
                     names.join(", ")
                 ))
             }
@@ -303,7 +303,7 @@ mod tests {
         let named = [
             Figure::Residency("C6".into()),
             Figure::Sleeps("C1E".into()),
-            Figure::Gear(2_100_000),
+            Figure::Frequency(2_100_000),
             Figure::Missed("light.cheap".into()),
         ];
         for figure in all.chain(named) {
@@ -315,7 +315,7 @@ mod tests {
     fn an_unknown_figure_is_told_its_nearest() {
         let error = "cpu_wats".parse::<Figure>().unwrap_err();
         assert!(error.contains("did you mean cpu_watts?"), "{error}");
-        assert!("gear.fast".parse::<Figure>().unwrap_err().contains("kHz"));
+        assert!("frequency.fast".parse::<Figure>().unwrap_err().contains("kHz"));
     }
 
     #[test]

@@ -1,23 +1,26 @@
 //! The constants, out of the baselines' runs alone.
 //!
-//! **Work.** Of each baseline the simulator gets the arrivals and a first guess of the work by number of
-//! keywords. For each number of keywords and each clock, quantiles of the simulated response times stand
-//! beside those of the log. The work at each quantile is multiplied by a part of their ratio, and the
-//! share of work that a faster clock does not shorten moves by the ratios' slope over the clocks; and
-//! again, [`ROUNDS`] times. So queueing for the twelve threads and waiting for the slowest shard are
-//! taken out of the times by the same rules that put them in. The deviation of shards is the one of
-//! [`DEVIATIONS`] whose simulated mean times fit best.
+//! **Work.** Of each baseline the simulator gets the arrivals and a first guess of the work by
+//! number of keywords. For each number of keywords and each clock, quantiles of the simulated
+//! response times stand beside those of the log. The work at each quantile is multiplied by a part
+//! of their ratio, and the share of work that a faster clock does not shorten moves by the ratios'
+//! slope over the clocks; and again, [`ROUNDS`] times. So queueing for the twelve threads and
+//! waiting for the slowest shard are taken out of the times by the same rules that put them in. The
+//! deviation of shards is the one of [`DEVIATIONS`] whose simulated mean times fit best.
 //!
-//! **Power.** With that work each baseline is simulated once more, for the share of time in which any
-//! core is awake, A, and the mean number of awake cores, B. Let P be the measured power beyond sleep and D
-//! = P / (1 + w P) the same without leakage; then D = a A + b B, with one b for each clock and the same
-//! a and w everywhere: weighted least squares, w by a search. Gears between the measured clocks lie on
-//! the power law through their neighbours; a turbo clock on the law through 2.6 GHz and turbo, whose
-//! b is taken to be that of its third bin, in which five to eight cores are awake.
+//! **Power.** With that work each baseline is simulated once more, for the share of time in which
+//! any core is awake, A, and the mean number of awake cores, B. Let P be the measured power beyond
+//! sleep and D = P / (1 + w P) the same without leakage; then D = a A + b B, with one b for each
+//! clock and the same a and w everywhere: weighted least squares, w by a search. Operating points
+//! between the measured clocks lie on the power law through their neighbours; a turbo clock on the
+//! law through 2.6 GHz and turbo, whose b is taken to be that of its third bin, in which five to
+//! eight cores are awake.
 //!
 //! A sleeping socket's 15.3 W are the authors' `db/nothing`: 27.5 kJ in 1,800 s, at every clock.
 
-use super::constants::{BASE_KHZ, Bin, Constants, Gear, KEYWORDS_MAX, PROBABILITIES, TURBO_KHZ, Work};
+use super::constants::{
+    BASE_KHZ, Bin, Constants, KEYWORDS_MAX, OperatingPoint, PROBABILITIES, TURBO_KHZ, Work,
+};
 use super::predicted::{Simulated, quantile, simulated};
 use super::treatment::{Treatment, clock};
 use super::{Arrival, Role, runs};
@@ -122,14 +125,15 @@ fn first_guess(baselines: &[Baseline], shard_cv: f64) -> Constants {
     });
     let mut beyond: Vec<f64> = baselines.iter().map(|baseline| baseline.beyond_log_s).collect();
     beyond.sort_by(f64::total_cmp);
-    let gears = MEGAHERTZ.map(|megahertz| Gear { khz: megahertz * 1000, watts: megahertz as f64 / 1e3 });
+    let points =
+        MEGAHERTZ.map(|megahertz| OperatingPoint { khz: megahertz * 1000, watts: megahertz as f64 / 1e3 });
     Constants {
         asleep_watts: ASLEEP_WATTS,
         awake_watts: 2.0 * ASLEEP_WATTS,
         warming: 0.0,
         shard_cv,
         beyond_log_s: quantile(&beyond, 0.5),
-        gear: gears.to_vec(),
+        point: points.to_vec(),
         turbo: BINS.map(|(cores, megahertz)| Bin { cores, khz: megahertz * 1000, watts: 5.0 }).to_vec(),
         work: work.collect(),
     }
@@ -235,8 +239,8 @@ fn adjust(baselines: &[Baseline], times: &[Vec<(u32, f64)>], constants: &mut Con
 /// Numbers of keywords that share a share of memory time: few queries have many keywords.
 const MEMORY_GROUPS: [std::ops::RangeInclusive<u32>; 5] = [1..=1, 2..=2, 3..=3, 4..=6, 7..=KEYWORDS_MAX];
 
-/// By how much the memory share has to rise for the ratios to be alike at all clocks: their regression
-/// on the derivative of ln(m + (1 - m) f0 / f) by m.
+/// By how much the memory share has to rise for the ratios to be alike at all clocks: their
+/// regression on the derivative of ln(m + (1 - m) f0 / f) by m.
 fn slope<'a>(ratios: impl Iterator<Item = &'a Ratios>, constants: &Constants) -> f64 {
     let points: Vec<(f64, f64, f64)> = ratios
         .map(|ratios| {
@@ -292,11 +296,11 @@ fn fit_power(baselines: &[Baseline], constants: &mut Constants) -> Result<()> {
     constants.awake_watts = ASLEEP_WATTS + watts[0];
     let known: Vec<(f64, f64)> =
         clocks.iter().zip(&watts[1..]).map(|(khz, watts)| (hertz(*khz), watts.max(0.05))).collect();
-    for gear in &mut constants.gear {
-        gear.watts = on_power_law(&known, hertz(gear.khz));
+    for point in &mut constants.point {
+        point.watts = on_power_law(&known, hertz(point.khz));
     }
-    for place in 1..constants.gear.len() {
-        constants.gear[place].watts = constants.gear[place].watts.max(constants.gear[place - 1].watts);
+    for place in 1..constants.point.len() {
+        constants.point[place].watts = constants.point[place].watts.max(constants.point[place - 1].watts);
     }
     for bin in &mut constants.turbo {
         bin.watts = on_power_law(&known, hertz(bin.khz));
@@ -304,8 +308,8 @@ fn fit_power(baselines: &[Baseline], constants: &mut Constants) -> Result<()> {
     Ok(())
 }
 
-/// Watts by which an awake socket is above its sleep, and of a core at each clock; and the mean square
-/// of the relative errors.
+/// Watts by which an awake socket is above its sleep, and of a core at each clock; and the mean
+/// square of the relative errors.
 fn powers(loads: &[Load], clocks: &[u64], warming: f64) -> (Vec<f64>, f64) {
     let count = clocks.len() + 1;
     let row = |load: &Load| {
@@ -369,9 +373,9 @@ fn rounded(mut constants: Constants) -> Constants {
             *value = (*value * scale).round() / scale;
         }
     };
-    let Constants { awake_watts, warming, beyond_log_s, gear, turbo, work, .. } = &mut constants;
+    let Constants { awake_watts, warming, beyond_log_s, point, turbo, work, .. } = &mut constants;
     [awake_watts, warming, beyond_log_s].into_iter().for_each(round);
-    gear.iter_mut().for_each(|gear| round(&mut gear.watts));
+    point.iter_mut().for_each(|point| round(&mut point.watts));
     turbo.iter_mut().for_each(|bin| round(&mut bin.watts));
     for work in work {
         round(&mut work.memory);

@@ -23,8 +23,8 @@ pub struct Constants {
     pub shard_cv: f64,
     /// The counters run this much longer than the log, in seconds.
     pub beyond_log_s: f64,
-    /// The gears below turbo, slow to fast.
-    pub gear: Vec<Gear>,
+    /// The operating points below turbo, slow to fast.
+    pub point: Vec<OperatingPoint>,
     pub turbo: Vec<Bin>,
     /// Work by number of keywords, from 1.
     pub work: Vec<Work>,
@@ -32,7 +32,7 @@ pub struct Constants {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Gear {
+pub struct OperatingPoint {
     pub khz: u64,
     pub watts: f64,
 }
@@ -61,7 +61,7 @@ pub const PROBABILITIES: [f64; 15] =
     [0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995];
 /// Queries with more keywords count as of so many: hardly any has more.
 pub const KEYWORDS_MAX: u32 = 16;
-/// The last gear's name in `cpufreq`, which stands for turbo.
+/// The last operating point's name in `cpufreq`, which stands for turbo.
 pub const TURBO_KHZ: u64 = 2_601_000;
 pub const BASE_KHZ: u64 = 2_600_000;
 
@@ -79,9 +79,9 @@ impl Constants {
         toml::from_str(&text).map_err(|cause| usage(format!("{}: {cause}", path.display())))
     }
 
-    /// Watts of a core at work in the gear of this clock.
+    /// Watts of a core at work in the operating point of this clock.
     pub fn watts(&self, khz: u64) -> f64 {
-        self.gear.iter().find(|gear| gear.khz == khz).map_or(f64::NAN, |gear| gear.watts)
+        self.point.iter().find(|point| point.khz == khz).map_or(f64::NAN, |point| point.watts)
     }
 
     /// The work of queries with so many keywords.

@@ -1,10 +1,10 @@
 //! A run simulated from its own log of queries: when each came and how many keywords it had.
 //!
-//! A query is five pieces in the queue of twelve search threads, one a core (the paper, II-C and V-A;
-//! Elasticsearch 6 makes five shards of an index), then five short ones at its end (query then fetch); its
-//! work is drawn by its number of keywords. Cores without work go to C6 at once, and nothing else wakes
-//! them: the power of a sleeping socket was measured with all that wakes it. A core that polls takes the
-//! power of work, because the baselines say nothing else of it. At most
+//! A query is five pieces in the queue of twelve search threads, one a core (the paper, II-C and
+//! V-A; Elasticsearch 6 makes five shards of an index), then five short ones at its end (query then
+//! fetch); its work is drawn by its number of keywords. Cores without work go to C6 at once, and
+//! nothing else wakes them: the power of a sleeping socket was measured with all that wakes it. A
+//! core that polls takes the power of work, because the baselines say nothing else of it. At most
 //! as many queries are outstanding as there are clients: one that the log has earlier waits, as its
 //! client would. The same seeds are used for every run, so two runs of one log differ by their
 //! treatment alone.
@@ -94,7 +94,7 @@ fn log(constants: &Constants, treatment: &Treatment, arrivals: &[Arrival], seed:
     let mut text = String::new();
     for arrival in sorted {
         let keywords = arrival.keywords.clamp(1, KEYWORDS_MAX);
-        // At the last gear's nominal clock, which the engine's service times are of.
+        // At the last operating point's nominal clock, which the engine's service times are of.
         let ms = constants.work(keywords).draw(&mut random) * treatment.agent;
         let _ = writeln!(text, "{}ms,{keywords},{ms:.4}ms,0", arrival.start_ms);
     }
@@ -119,18 +119,18 @@ fn scenario(constants: &Constants, treatment: &Treatment, trace: &Path) -> Strin
         turbo.join(", "),
     );
     text += "[machine.frequencies]\ndomain = \"core\"\ndelay = \"270us\"\nstall = \"0s\"\n";
-    for gear in &constants.gear {
+    for point in &constants.point {
         let _ = write!(
             text,
-            "[[machine.frequencies.gears]]\nfrequency = {}\npower = {:.0}\n",
-            gear.khz,
-            gear.watts * 1e6
+            "[[machine.frequencies.points]]\nfrequency = {}\npower = {:.0}\n",
+            point.khz,
+            point.watts * 1e6
         );
     }
-    let base = constants.gear.last().map_or(0.0, |gear| gear.watts);
+    let base = constants.point.last().map_or(0.0, |point| point.watts);
     let _ = write!(
         text,
-        "[[machine.frequencies.gears]]\nfrequency = {TURBO_KHZ}\npower = {:.0}\n\
+        "[[machine.frequencies.points]]\nfrequency = {TURBO_KHZ}\npower = {:.0}\n\
          [server]\ndispatch = \"fork-join\"\n\
          shards = {{ count = {SHARDS}, onto = \"idle\", fetch = \"{FETCH}\" }}\n\
          shard_cv = {:.4}\nclients = {{ depth = {} }}\n\

@@ -210,7 +210,7 @@ impl Case {
         let text = format!(
             "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = {}\nthreads = 1\npackage = false\n\
              tick = \"never\"\ntimer = \"1000s\"\ntick_cost = \"0us\"\n{states}\
-             frequencies = {{ gears = [{{ frequency = 2100000, power = {busy:.0}, kind = \"pstate\" }}], \
+             frequencies = {{ points = [{{ frequency = 2100000, power = {busy:.0}, kind = \"pstate\" }}], \
              domain = \"core\", delay = \"0us\", stall = \"0s\" }}\n\
              [server]\ndispatch = \"{queues}\"\n\
              [workload]\nservice = {service}\n\

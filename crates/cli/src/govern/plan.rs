@@ -129,8 +129,8 @@ fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
         hotplug: config.hotplug.then(|| linux::Hotplug::supported(root).map_err(|error| error.to_string())),
         clocks: prospect
             .topology
-            .gears
-            .map(|gears| gears.iter().map(|gear| gears.khz(gear)).collect())
+            .points
+            .map(|points| points.iter().map(|point| points.khz(point)).collect())
             .unwrap_or_default(),
     });
     Plan {

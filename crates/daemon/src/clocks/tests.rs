@@ -83,26 +83,26 @@ fn somebody_elses_change_is_repaired_once() {
 }
 
 #[test]
-fn gears_are_what_all_cpus_have() {
+fn points_are_what_all_cpus_have() {
     let (_folder, root, _) = machine(STEPS);
-    let table = gears(&root, &cpus("0-1"), None).unwrap();
+    let table = points(&root, &cpus("0-1"), None).unwrap();
     assert_eq!((table.count(), table.khz(table.slowest())), (4, Kilohertz(1_000_000)));
-    assert!(gears(&root, &cpus("0-2"), None).unwrap_err().contains("2 of 3 CPUs"));
+    assert!(points(&root, &cpus("0-2"), None).unwrap_err().contains("2 of 3 CPUs"));
     // Any speed: every 100 MHz.
     let (_folder, root, _) = machine("");
-    let table = gears(&root, &cpus("0-1"), None).unwrap();
+    let table = points(&root, &cpus("0-1"), None).unwrap();
     assert_eq!((table.count(), table.khz(table.fastest())), (17, Kilohertz(2_600_000)));
     // More than a table holds.
     let many: Vec<String> = (0..100).map(|step| (1_000_000 + step * 16_000).to_string()).collect();
     let (_folder, root, _) = machine(&many.join(" "));
-    let table = gears(&root, &cpus("0-1"), None).unwrap();
+    let table = points(&root, &cpus("0-1"), None).unwrap();
     assert_eq!((table.count(), table.khz(table.fastest())), (32, Kilohertz(2_584_000)));
     let (_folder, root, _) = machine("1000000");
-    assert_eq!(gears(&root, &cpus("0-1"), None).unwrap().count(), 1);
+    assert_eq!(points(&root, &cpus("0-1"), None).unwrap().count(), 1);
 }
 
 #[test]
-fn gears_of_a_duty_cycle_cost_in_proportion_and_those_of_a_power_cap_are_even() {
+fn points_of_a_duty_cycle_cost_in_proportion_and_those_of_a_power_cap_are_even() {
     let (folder, root, _) = machine(STEPS);
     for (file, text) in [
         ("proc/cpuinfo", "vendor_id : GenuineIntel\nflags : acpi\n"),
@@ -116,11 +116,11 @@ fn gears_of_a_duty_cycle_cost_in_proportion_and_those_of_a_power_cap_are_even() 
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let table = gears(&root, &cpus("0-1"), Some(FrequencyActuator::DutyCycle)).unwrap();
+    let table = points(&root, &cpus("0-1"), Some(FrequencyActuator::DutyCycle)).unwrap();
     let slowest = table.slowest();
     assert_eq!((table.count(), table.speed(slowest), table.power(slowest).as_watts()), (8, 0.125, 1.25));
-    let table = gears(&root, &cpus("0-1"), Some(FrequencyActuator::PowerCap)).unwrap();
-    let watts: Vec<f64> = table.iter().map(|gear| table.power(gear).as_watts()).collect();
+    let table = points(&root, &cpus("0-1"), Some(FrequencyActuator::PowerCap)).unwrap();
+    let watts: Vec<f64> = table.iter().map(|point| table.power(point).as_watts()).collect();
     assert_eq!(watts.len(), 32);
     assert!(watts.windows(2).all(|two| (two[1] - two[0] - 10.0 / 32.0).abs() < 1e-3), "{watts:?}");
 }

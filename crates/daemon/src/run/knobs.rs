@@ -56,8 +56,8 @@ impl Daemon {
 
     /// Holds the clocks again, through another interface or for more CPUs: CPUs that share a clock
     /// are held together or not at all. The changes in force are put back. The services with such
-    /// clocks are opened again, because another interface has other gears. If the new interface
-    /// cannot be had after all, the old one is used again.
+    /// clocks are opened again, because another interface has other operating points. If the new
+    /// interface cannot be had after all, the old one is used again.
     pub(super) fn hold_clocks_anew(&mut self, before: &Config) {
         let (chosen, others) = std::mem::take(&mut self.slots)
             .into_iter()

@@ -79,7 +79,7 @@ impl Daemon {
                     && slot.config.cpus == config.cpus
                     && slot.config.actuator == config.actuator
                     && slot.config.hotplug == config.hotplug
-                    // Whether it has gears and counters is found out when it is opened.
+                    // Whether it has operating points and counters is found out when it is opened.
                     && slot.config.frequency == config.frequency
                     && slot.config.telemetry == config.telemetry
             });

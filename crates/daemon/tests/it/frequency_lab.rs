@@ -7,7 +7,7 @@
 
 use crate::govern_lab::{self, Other, Server};
 use crate::lab_ports::commanded;
-use daemon::{Clocks, Policy, ServiceConfig, gears};
+use daemon::{Clocks, Policy, ServiceConfig, points};
 use linux::arbiter::Arbiter;
 use linux::{FrequencyState, Root};
 use machine::{
@@ -67,7 +67,7 @@ impl Driven {
         let cores = (0..8).map(|cpu| vec![CpuId(cpu)]).collect();
         let topology = CpuTopology {
             cores,
-            gears: Some(gears(&root, &all(), None).expect("clocks")),
+            points: Some(points(&root, &all(), None).expect("clocks")),
             ..CpuTopology::default()
         };
         let params = Params { frequency, ..Params::new(Cores::All, IdleMode::Stock) };
@@ -144,7 +144,7 @@ fn each_core_s_clock_follows_what_its_work_makes_of_it() {
         // 10 % is less than the smallest step costs a thread that only computes, and
         // all of it costs a thread nothing that only waits.
         until([26, 26, 26, 26, 10, 10, 10, commanded()[7]]);
-        assert_eq!(slowest[..7], [10; 7], "each was tried in the slowest gear");
+        assert_eq!(slowest[..7], [10; 7], "each was tried in the slowest operating point");
         driven.tell(&Input::Pause(true));
         until([26; 8]);
         assert_eq!(driven.clocks.release_of("lab"), [""; 0], "nothing is left to put back");

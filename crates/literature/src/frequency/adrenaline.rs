@@ -6,10 +6,10 @@
 //! after its arrival, and at the boost clock from then on. The thresholds come from an
 //! offline search over a grid, evaluated by simulations or by runs on a machine.
 //!
-//! Invariants: a request's gear never falls while it waits; a class that is not configured
-//! is boosted from the start.
+//! Invariants: a request's operating point never falls while it waits; a class that is not
+//! configured is boosted from the start.
 
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use machine::{CpuId, Duration, Instant, Kilohertz};
 use policy::check::Check;
 use policy::kind::{Decision, FrequencyPolicy, Make, Making, Policy, Request, Watch};
@@ -60,25 +60,25 @@ impl Default for Params {
     }
 }
 
-/// The thresholds, and the gears that they choose between.
+/// The thresholds, and the operating points that they choose between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adrenaline {
     classes: Vec<Class>,
-    cruise: GearIndex,
-    boost: GearIndex,
+    cruise: PointIndex,
+    boost: PointIndex,
 }
 
 impl Adrenaline {
     /// A boost clock below the cruising clock is taken as equal to it.
-    pub fn new(params: &Params, gears: &GearTable) -> Self {
-        let nominal = gears.khz(gears.fastest()).0 as f64;
-        let gear = |clock: Kilohertz| gears.at_least_speed(clock.0 as f64 / nominal);
-        let cruise = gear(params.cruise);
-        Self { classes: params.classes.clone(), cruise, boost: gear(params.boost).max(cruise) }
+    pub fn new(params: &Params, points: &PointTable) -> Self {
+        let nominal = points.khz(points.fastest()).0 as f64;
+        let point = |clock: Kilohertz| points.at_least_speed(clock.0 as f64 / nominal);
+        let cruise = point(params.cruise);
+        Self { classes: params.classes.clone(), cruise, boost: point(params.boost).max(cruise) }
     }
 
-    /// The gear for a request of this class, so long after its arrival.
-    pub fn choose(&self, class: usize, age: Duration) -> GearIndex {
+    /// The operating point for a request of this class, so long after its arrival.
+    pub fn choose(&self, class: usize, age: Duration) -> PointIndex {
         let boosted = self.boost_after(class).is_some_and(|after| age >= after);
         if boosted { self.boost } else { self.cruise }
     }
@@ -103,7 +103,7 @@ pub struct Boosts {
 
 impl Boosts {
     fn new(making: &Making<'_>) -> Self {
-        let policy = Adrenaline::new(&making.params(), &making.gears());
+        let policy = Adrenaline::new(&making.params(), &making.points());
         Self { policy, boosts: vec![None; making.cpus()], decision: None }
     }
 }
@@ -124,8 +124,8 @@ impl FrequencyPolicy for Boosts {
         now: Instant,
         cpu: usize,
         request: &Request,
-        _: GearIndex,
-    ) -> Option<GearIndex> {
+        _: PointIndex,
+    ) -> Option<PointIndex> {
         let at = self.policy.boost_at(request.class, request.arrived).filter(|&at| at > now);
         self.boosts[cpu] = at;
         self.decision = at.map(|at| Decision::Review { cpu: CpuId(cpu as u16), at });
@@ -140,7 +140,7 @@ impl FrequencyPolicy for Boosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::gears::tests::gears_at;
+    use crate::frequency::points::tests::points_at;
     use proptest::prelude::*;
 
     fn after(micros: u64) -> Class {
@@ -151,15 +151,15 @@ mod tests {
 
     fn adrenaline(classes: &[Class]) -> Adrenaline {
         let params = Params { classes: classes.to_vec(), ..Params::default() };
-        Adrenaline::new(&params, &gears_at(&[800, 1_200, 2_000, 2_400]))
+        Adrenaline::new(&params, &points_at(&[800, 1_200, 2_000, 2_400]))
     }
 
     #[test]
     fn a_request_is_boosted_from_its_threshold_on() {
         let adrenaline = adrenaline(&[after(50), NEVER]);
-        let (cruise, boost) = (GearIndex(1), GearIndex(3));
+        let (cruise, boost) = (PointIndex(1), PointIndex(3));
         let us = Duration::from_micros;
-        for (class, micros, gear) in [
+        for (class, micros, point) in [
             (0, 0, cruise),
             (0, 49, cruise),
             (0, 50, boost),
@@ -167,7 +167,7 @@ mod tests {
             (1, 999_999, cruise),
             (7, 0, boost),
         ] {
-            assert_eq!(adrenaline.choose(class, us(micros)), gear, "{class} {micros}");
+            assert_eq!(adrenaline.choose(class, us(micros)), point, "{class} {micros}");
         }
         let arrived = Instant::from_nanos(1_000);
         assert_eq!(adrenaline.boost_at(0, arrived), Some(arrived + us(50)));
@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn waiting_never_lowers_the_gear(
+        fn waiting_never_lowers_the_point(
             thresholds in prop::collection::vec(prop::option::of(0_u64..1_000), 0..4),
             class in 0_usize..5,
             ages in (0_u64..2_000, 0_u64..2_000),
@@ -196,12 +196,12 @@ mod tests {
             let classes = thresholds.iter().map(|us| Class { boost_after: us.map(Duration::from_micros) });
             let (cruise, boost) = (Kilohertz(clocks.0), Kilohertz(clocks.1));
             let params = Params { cruise, boost, classes: classes.collect() };
-            let gears = gears_at(&[800, 1_200, 2_000, 2_400]);
-            let adrenaline = Adrenaline::new(&params, &gears);
+            let points = points_at(&[800, 1_200, 2_000, 2_400]);
+            let adrenaline = Adrenaline::new(&params, &points);
             let (young, old) = (ages.0.min(ages.1), ages.0.max(ages.1));
-            let gear = |age| adrenaline.choose(class, Duration::from_micros(age));
-            prop_assert!(gear(young) <= gear(old));
-            prop_assert!(gear(old) <= gears.fastest());
+            let point = |age| adrenaline.choose(class, Duration::from_micros(age));
+            prop_assert!(point(young) <= point(old));
+            prop_assert!(point(old) <= points.fastest());
         }
     }
 }

@@ -1,14 +1,14 @@
-//! One gear, whatever happens: Linux's `performance`, `powersave` and `userspace` governors
-//! (Hurry-up, section II-D).
+//! One operating point, whatever happens: Linux's `performance`, `powersave` and `userspace`
+//! governors (Hurry-up, section II-D).
 
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use machine::Kilohertz;
 use policy::check::Check;
 use policy::kind::{Constant, Make};
 use policy::registry::{Entry, Parameter, Question, Word, clock, settings};
 use serde::{Deserialize, Serialize};
 
-/// The gear that every core keeps.
+/// The operating point that every core keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fixed {
@@ -31,7 +31,7 @@ pub static ENDS: Entry = Entry {
     is_constant: true,
     make: Make::Frequency(|making| {
         let end = if making.word == "powersave" { Fixed::Powersave } else { Fixed::Performance };
-        Box::new(Constant(Some(end.gear(&making.gears()))))
+        Box::new(Constant(Some(end.point(&making.points()))))
     }),
     ..Entry::PLAIN
 };
@@ -39,9 +39,9 @@ pub static ENDS: Entry = Entry {
 /// The entry of any other frequency.
 pub static USERSPACE: Entry = Entry {
     words: &[Word::new("fixed", "one frequency", |around| {
-        let nominal = around.platform.and_then(|platform| platform.frequencies.gears.last());
+        let nominal = around.platform.and_then(|platform| platform.frequencies.points.last());
         settings(
-            nominal.map_or_else(UserspaceParams::default, |gear| UserspaceParams { khz: gear.frequency }),
+            nominal.map_or_else(UserspaceParams::default, |point| UserspaceParams { khz: point.frequency }),
         )
     })],
     question: Question::Frequency,
@@ -50,7 +50,7 @@ pub static USERSPACE: Entry = Entry {
     is_constant: true,
     make: Make::Frequency(|making| {
         let UserspaceParams { khz } = making.params();
-        Box::new(Constant(Some(Fixed::Userspace(khz).gear(&making.gears()))))
+        Box::new(Constant(Some(Fixed::Userspace(khz).point(&making.points()))))
     }),
     ..Entry::of::<UserspaceParams>()
 };
@@ -73,11 +73,11 @@ impl Default for UserspaceParams {
 }
 
 impl Fixed {
-    pub fn gear(self, gears: &GearTable) -> GearIndex {
+    pub fn point(self, points: &PointTable) -> PointIndex {
         match self {
-            Self::Performance => gears.fastest(),
-            Self::Powersave => gears.slowest(),
-            Self::Userspace(clock) => gears.at_least(clock),
+            Self::Performance => points.fastest(),
+            Self::Powersave => points.slowest(),
+            Self::Userspace(clock) => points.at_least(clock),
         }
     }
 }
@@ -85,15 +85,15 @@ impl Fixed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::gears::tests::nine_gears;
+    use crate::frequency::points::tests::nine_points;
 
     #[test]
-    fn each_names_its_gear() {
-        let gears = nine_gears();
-        assert_eq!(Fixed::Performance.gear(&gears), GearIndex(8));
-        assert_eq!(Fixed::Powersave.gear(&gears), GearIndex(0));
-        for (khz, gear) in [(0, 0), (2_000_000, 5), (2_000_001, 6), (3_700_000, 8)] {
-            assert_eq!(Fixed::Userspace(Kilohertz(khz)).gear(&gears), GearIndex(gear), "{khz}");
+    fn each_names_its_point() {
+        let points = nine_points();
+        assert_eq!(Fixed::Performance.point(&points), PointIndex(8));
+        assert_eq!(Fixed::Powersave.point(&points), PointIndex(0));
+        for (khz, point) in [(0, 0), (2_000_000, 5), (2_000_001, 6), (3_700_000, 8)] {
+            assert_eq!(Fixed::Userspace(Kilohertz(khz)).point(&points), PointIndex(point), "{khz}");
         }
     }
 

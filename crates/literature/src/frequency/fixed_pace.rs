@@ -5,7 +5,7 @@
 //! differ: `fixed-pace` at 0.6 is 60 % of each one's nominal speed. The userspace governor
 //! ([`fixed`](super::fixed)) takes kilohertz instead and rounds up.
 
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use machine::Ratio;
 use policy::check::Check;
 use policy::kind::{Constant, Make};
@@ -21,7 +21,7 @@ pub static ENTRY: Entry = Entry {
     is_constant: true,
     make: Make::Frequency(|making| {
         let params: Params = making.params();
-        Box::new(Constant(Some(params.gear(&making.gears()))))
+        Box::new(Constant(Some(params.point(&making.points()))))
     }),
     ..Entry::of::<Params>()
 };
@@ -44,9 +44,9 @@ impl Default for Params {
 }
 
 impl Params {
-    fn gear(self, gears: &GearTable) -> GearIndex {
-        let fits = |gear: &GearIndex| gears.speed(*gear) <= self.fraction.as_f64() + ROUNDING;
-        gears.iter().rfind(fits).unwrap_or(gears.slowest())
+    fn point(self, points: &PointTable) -> PointIndex {
+        let fits = |point: &PointIndex| points.speed(*point) <= self.fraction.as_f64() + ROUNDING;
+        points.iter().rfind(fits).unwrap_or(points.slowest())
     }
 }
 
@@ -56,11 +56,11 @@ const ROUNDING: f64 = 1e-9;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::gears::tests::nine_gears;
+    use crate::frequency::points::tests::nine_points;
     use proptest::prelude::*;
 
-    fn gear(fraction: f64) -> u8 {
-        Params { fraction: Ratio::new(fraction) }.gear(&nine_gears()).0
+    fn point(fraction: f64) -> u8 {
+        Params { fraction: Ratio::new(fraction) }.point(&nine_points()).0
     }
 
     #[test]
@@ -68,7 +68,7 @@ mod tests {
         // 1.0 to 2.6 GHz in steps of 200 MHz: thirteenths from 5/13 on.
         for (fraction, index) in [(0.0, 0), (0.38, 0), (0.45, 0), (0.4616, 1), (0.6, 2), (0.62, 3), (1.0, 8)]
         {
-            assert_eq!(gear(fraction), index, "{fraction}");
+            assert_eq!(point(fraction), index, "{fraction}");
         }
     }
 
@@ -76,7 +76,7 @@ mod tests {
         #[test]
         fn a_greater_share_is_never_slower(less in 0.0_f64..=1.0, more in 0.0_f64..=1.0) {
             let (less, more) = (less.min(more), less.max(more));
-            prop_assert!(gear(less) <= gear(more));
+            prop_assert!(point(less) <= point(more));
         }
     }
 }

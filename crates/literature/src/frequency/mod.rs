@@ -1,13 +1,13 @@
 //! How fast the cores run: the kernel's governors and those of the literature.
 //!
-//! They speak in gears of a [`GearTable`], as `policy::frequency` says.
+//! They speak in operating points of a [`PointTable`], as `policy::frequency` says.
 //!
-//! - [`fixed`]: one gear, whatever happens.
+//! - [`fixed`]: one operating point, whatever happens.
 //! - [`fixed_pace`]: the same as a share of the nominal frequency.
 //! - [`ondemand`]: by how busy the core was.
 //! - [`schedutil`]: by the scheduler's average of how much it has to do.
-//! - [`rubik`]: at every arrival and completion, the slowest gear at which the whole queue keeps
-//!   its goal.
+//! - [`rubik`]: at every arrival and completion, the slowest operating point at which the whole
+//!   queue keeps its goal.
 //! - [`crescendo`]: speed that grows with the stay of a request, as the distribution of work makes
 //!   it cheapest.
 //! - [`adrenaline`]: a boost for requests that have waited for their class's threshold.
@@ -27,29 +27,29 @@ pub use ondemand::Ondemand;
 pub use rubik::Rubik;
 pub use schedutil::Schedutil;
 
-use policy::frequency::{GearIndex, GearTable};
+use policy::frequency::{PointIndex, PointTable};
 
 #[cfg(test)]
-pub(crate) mod gears {
+pub(crate) mod points {
     pub(crate) mod tests {
-        use machine::{Gear, GearKind, Kilohertz, Microwatts};
-        use policy::frequency::GearTable;
+        use machine::{Kilohertz, Microwatts, OperatingPoint, PointKind};
+        use policy::frequency::PointTable;
 
-        /// Gears at these clocks, and power that rises with the cube of the clock: 10 W at the
-        /// fastest.
-        pub(crate) fn gears_at(mhz: &[u64]) -> GearTable {
+        /// Operating points at these clocks, and power that rises with the cube of the clock: 10 W
+        /// at the fastest.
+        pub(crate) fn points_at(mhz: &[u64]) -> PointTable {
             let fastest = mhz[mhz.len() - 1] as f64;
-            let gear = |&mhz: &u64| Gear {
+            let point = |&mhz: &u64| OperatingPoint {
                 frequency: Kilohertz(mhz * 1_000),
                 power: Microwatts::from_watts(10.0 * (mhz as f64 / fastest).powi(3)),
-                kind: GearKind::Pstate,
+                kind: PointKind::Pstate,
             };
-            GearTable::from_gears(&mhz.iter().map(gear).collect::<Vec<_>>()).unwrap()
+            PointTable::from_points(&mhz.iter().map(point).collect::<Vec<_>>()).unwrap()
         }
 
         /// 1.0 to 2.6 GHz in steps of 200 MHz.
-        pub(crate) fn nine_gears() -> GearTable {
-            gears_at(&[1_000, 1_200, 1_400, 1_600, 1_800, 2_000, 2_200, 2_400, 2_600])
+        pub(crate) fn nine_points() -> PointTable {
+            points_at(&[1_000, 1_200, 1_400, 1_600, 1_800, 2_000, 2_200, 2_400, 2_600])
         }
     }
 }

@@ -2,36 +2,37 @@
 //! to do.
 //!
 //! The measure is *utilisation* (PELT, `kernel/sched/pelt.c`): the share of time that the core
-//! executed, averaged with weights that halve every 32 ms into the past. It is
-//! made *frequency-invariant*: time at a share s of full speed counts as s times as much, followed,
-//! as soon as the core falls idle, by the idle time that full speed would have left. So the same
-//! work gives the same utilisation in any gear, and a core that is never idle comes to 1 in every
-//! gear, only later in a slow one.
+//! executed, averaged with weights that halve every 32 ms into the past. It is made
+//! *frequency-invariant*: time at a share s of full speed counts as s times as much, followed, as
+//! soon as the core falls idle, by the idle time that full speed would have left. So the same work
+//! gives the same utilisation in any operating point, and a core that is never idle comes to 1 in
+//! every operating point, only later in a slow one.
 //!
-//! The clock asked for is 1.25 * utilisation * f_max, rounded up to a gear (`get_next_freq`): a
-//! core is meant to be 80 % busy. Two more rules of the kernel: no change sooner than a limit after
-//! the last, and nothing slower unless the core was idle since it was last looked at
-//! (`sugov_hold_freq`). And as the average fades while a task sleeps, the scheduler remembers its
-//! value from before for the time when the task runs again (`util_est`); here all that runs on the
-//! core is one task, which is exact for a worker pinned to its core.
+//! The clock asked for is 1.25 * utilisation * f_max, rounded up to an operating point
+//! (`get_next_freq`): a core is meant to be 80 % busy. Two more rules of the kernel: no change
+//! sooner than a limit after the last, and nothing slower unless the core was idle since it was
+//! last looked at (`sugov_hold_freq`). And as the average fades while a task sleeps, the scheduler
+//! remembers its value from before for the time when the task runs again (`util_est`); here all
+//! that runs on the core is one task, which is exact for a worker pinned to its core.
 //!
 //! Invariants: utilisation is within 0 and 1, and does not depend on how often a driver
 //! asked.
 //!
-//! How it behaves. From idle to the fastest gear (utilisation 0.8) takes 2.3 half-lives, 76 ms at
-//! full speed and 1 / s times that in gear s: for requests of a millisecond it is a slow average of
-//! load, blind to each of them. With short periods of work it is stable by construction, since
-//! utilisation does not depend on the gear chosen.
+//! How it behaves. From idle to the fastest operating point (utilisation 0.8) takes 2.3 half-lives,
+//! 76 ms at full speed and 1 / s times that in operating point s: for requests of a millisecond it
+//! is a slow average of load, blind to each of them. With short periods of work it is stable by
+//! construction, since utilisation does not depend on the operating point chosen.
 //!
-//! Not here: real-time and deadline tasks (which ask for the fastest gear), the boost after waiting
-//! for I/O, clamps (`uclamp`), and the rounding of time to units of 1024 ns and 1024 us.
+//! Not here: real-time and deadline tasks (which ask for the fastest operating point), the boost
+//! after waiting for I/O, clamps (`uclamp`), and the rounding of time to units of 1024 ns and 1024
+//! us.
 
 mod pelt;
 mod server;
 
 pub use server::PerCpu;
 
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use machine::{Duration, Instant};
 use pelt::Utilisation;
 use policy::check::Check;
@@ -95,7 +96,7 @@ pub struct Schedutil {
     core: Utilisation,
     /// `util_est`: the value of the core when it last fell idle, smoothed downwards.
     estimate: f64,
-    asked: Option<(GearIndex, Instant)>,
+    asked: Option<(PointIndex, Instant)>,
     /// Since the last look that was not too soon.
     idled: bool,
 }
@@ -119,30 +120,30 @@ impl Schedutil {
     }
 
     /// From `now` on the core executes or not, at `speed` (a share of the nominal clock); nothing
-    /// may have changed, as at a tick. The gear to change to, if any.
+    /// may have changed, as at a tick. The operating point to change to, if any.
     pub fn handle_change(
         &mut self,
         now: Instant,
-        gears: &GearTable,
+        points: &PointTable,
         running: bool,
         speed: f64,
-    ) -> Option<GearIndex> {
+    ) -> Option<PointIndex> {
         self.core.advance(now);
         if self.core.running && !running {
             self.remember();
         }
-        let gear = self.look(now, gears, running);
+        let point = self.look(now, points, running);
         self.core.set(running, speed);
         self.idled |= !running;
-        gear
+        point
     }
 
-    fn look(&mut self, now: Instant, gears: &GearTable, running: bool) -> Option<GearIndex> {
+    fn look(&mut self, now: Instant, points: &PointTable, running: bool) -> Option<PointIndex> {
         if self.asked.is_some_and(|(_, at)| now.since(at) < self.params.rate_limit) {
             return None;
         }
         let expected = if running && self.params.util_est { self.estimate } else { 0.0 };
-        let wanted = gears.at_least_speed(self.params.headroom * self.core.value.max(expected));
+        let wanted = points.at_least_speed(self.params.headroom * self.core.value.max(expected));
         let idled = std::mem::take(&mut self.idled);
         if self.asked.is_some_and(|(asked, _)| wanted == asked || (wanted < asked && !idled)) {
             return None;
@@ -168,7 +169,7 @@ impl Schedutil {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::gears::tests::{gears_at, nine_gears};
+    use crate::frequency::points::tests::{nine_points, points_at};
     use proptest::prelude::*;
 
     fn at(micros: u64) -> Instant {
@@ -179,106 +180,106 @@ mod tests {
 
     #[test]
     fn utilisation_halves_its_distance_every_half_life() {
-        let gears = nine_gears();
+        let points = nine_points();
         let mut governor = Schedutil::new(Params::default());
-        governor.handle_change(at(0), &gears, true, 1.0);
+        governor.handle_change(at(0), &points, true, 1.0);
         for (half_lives, expected) in [(1, 0.5), (2, 0.75), (3, 0.875)] {
-            governor.handle_change(at(HALF_LIFE_US * half_lives), &gears, half_lives < 3, 1.0);
+            governor.handle_change(at(HALF_LIFE_US * half_lives), &points, half_lives < 3, 1.0);
             assert!((governor.utilisation() - expected).abs() < 1e-12, "{half_lives}");
         }
-        governor.handle_change(at(HALF_LIFE_US * 5), &gears, false, 1.0);
+        governor.handle_change(at(HALF_LIFE_US * 5), &points, false, 1.0);
         assert!((governor.utilisation() - 0.875 / 4.0).abs() < 1e-12);
     }
 
     #[test]
-    fn the_gear_has_a_quarter_more_speed_than_is_used() {
-        let gears = nine_gears();
+    fn the_point_has_a_quarter_more_speed_than_is_used() {
+        let points = nine_points();
         let mut governor = Schedutil::new(Params::default());
-        assert_eq!(governor.handle_change(at(0), &gears, true, 1.0), Some(GearIndex(0)));
+        assert_eq!(governor.handle_change(at(0), &points, true, 1.0), Some(PointIndex(0)));
         // After one half-life 0.5 * 1.25 * 2.6 GHz = 1.625 GHz; after two 0.75 gives 2.44, after
         // three the fastest.
-        for (half_lives, gear) in [(1, 4), (2, 8)] {
-            let asked = governor.handle_change(at(HALF_LIFE_US * half_lives), &gears, true, 1.0);
-            assert_eq!(asked, Some(GearIndex(gear)), "{half_lives}");
+        for (half_lives, point) in [(1, 4), (2, 8)] {
+            let asked = governor.handle_change(at(HALF_LIFE_US * half_lives), &points, true, 1.0);
+            assert_eq!(asked, Some(PointIndex(point)), "{half_lives}");
         }
-        assert_eq!(governor.handle_change(at(HALF_LIFE_US * 3), &gears, true, 1.0), None);
+        assert_eq!(governor.handle_change(at(HALF_LIFE_US * 3), &points, true, 1.0), None);
     }
 
     #[test]
     fn no_change_comes_within_the_rate_limit() {
-        let gears = gears_at(&[100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000]);
+        let points = points_at(&[100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000]);
         let mut governor =
             Schedutil::new(Params { half_life: Duration::from_millis(1), ..Params::default() });
-        assert!(governor.handle_change(at(0), &gears, true, 1.0).is_some());
-        assert_eq!(governor.handle_change(at(1_999), &gears, true, 1.0), None);
-        assert_eq!(governor.handle_change(at(2_000), &gears, true, 1.0), Some(GearIndex(9)));
+        assert!(governor.handle_change(at(0), &points, true, 1.0).is_some());
+        assert_eq!(governor.handle_change(at(1_999), &points, true, 1.0), None);
+        assert_eq!(governor.handle_change(at(2_000), &points, true, 1.0), Some(PointIndex(9)));
     }
 
     #[test]
     fn nothing_slower_before_the_core_was_idle() {
-        let gears = nine_gears();
+        let points = nine_points();
         let mut governor = Schedutil::new(Params::default());
-        governor.handle_change(at(0), &gears, true, 1.0);
-        assert_eq!(governor.handle_change(at(90_000), &gears, true, 1.0), Some(GearIndex(8)));
-        governor.handle_change(at(100_000), &gears, false, 1.0);
-        assert_eq!(governor.handle_change(at(200_000), &gears, true, 1.0), None);
+        governor.handle_change(at(0), &points, true, 1.0);
+        assert_eq!(governor.handle_change(at(90_000), &points, true, 1.0), Some(PointIndex(8)));
+        governor.handle_change(at(100_000), &points, false, 1.0);
+        assert_eq!(governor.handle_change(at(200_000), &points, true, 1.0), None);
         // Falling idle, when the estimate no longer counts: it has executed ever since the last
         // look.
-        assert_eq!(governor.handle_change(at(201_000), &gears, false, 1.0), None);
+        assert_eq!(governor.handle_change(at(201_000), &points, false, 1.0), None);
         assert!(governor.utilisation() < 0.2);
-        assert_eq!(governor.handle_change(at(210_000), &gears, false, 1.0), Some(GearIndex(0)));
+        assert_eq!(governor.handle_change(at(210_000), &points, false, 1.0), Some(PointIndex(0)));
     }
 
     #[test]
     fn a_task_that_wakes_counts_as_much_as_before() {
-        let gears = nine_gears();
+        let points = nine_points();
         let mut governor = Schedutil::new(Params::default());
-        governor.handle_change(at(0), &gears, true, 1.0);
-        governor.handle_change(at(90_000), &gears, false, 1.0);
+        governor.handle_change(at(0), &points, true, 1.0);
+        governor.handle_change(at(90_000), &points, false, 1.0);
         let ran = governor.utilisation();
-        assert_eq!(governor.handle_change(at(200_000), &gears, true, 1.0), None, "0.85 as before");
+        assert_eq!(governor.handle_change(at(200_000), &points, true, 1.0), None, "0.85 as before");
         assert!(governor.utilisation() < 0.1 * ran);
         // A second, short run is remembered by a quarter of the difference.
-        governor.handle_change(at(201_000), &gears, false, 1.0);
+        governor.handle_change(at(201_000), &points, false, 1.0);
         let short = governor.utilisation();
         assert!((governor.estimate - (0.75 * ran + 0.25 * short)).abs() < 1e-12);
     }
 
     #[test]
-    fn a_core_that_is_never_idle_is_full_in_every_gear() {
-        let gears = nine_gears();
+    fn a_core_that_is_never_idle_is_full_in_every_point() {
+        let points = nine_points();
         for speed in [0.2, 0.5, 1.0] {
             let mut governor = Schedutil::new(Params::default());
-            governor.handle_change(at(0), &gears, true, speed);
-            governor.handle_change(at(2_000_000), &gears, true, speed);
+            governor.handle_change(at(0), &points, true, speed);
+            governor.handle_change(at(2_000_000), &points, true, speed);
             assert!(governor.utilisation() > Utilisation::FULL, "{speed}");
             // And falling idle takes nothing from it at once.
-            governor.handle_change(at(2_000_000), &gears, false, speed);
+            governor.handle_change(at(2_000_000), &points, false, speed);
             assert!(governor.utilisation() > Utilisation::FULL, "{speed}");
         }
     }
 
     #[test]
     fn time_that_runs_backwards_changes_nothing() {
-        let gears = nine_gears();
+        let points = nine_points();
         let mut governor = Schedutil::new(Params::default());
-        governor.handle_change(at(0), &gears, true, 1.0);
-        governor.handle_change(at(50_000), &gears, true, 1.0);
+        governor.handle_change(at(0), &points, true, 1.0);
+        governor.handle_change(at(50_000), &points, true, 1.0);
         let before = governor.clone();
-        assert_eq!(governor.handle_change(at(40_000), &gears, true, 1.0), None);
+        assert_eq!(governor.handle_change(at(40_000), &points, true, 1.0), None);
         assert_eq!(governor, before);
     }
 
     /// Utilisation at the end of each of `cycles` periods that begin with work of `work_us` at full
-    /// speed, in a gear of `speed`.
+    /// speed, in an operating point of `speed`.
     fn cycles(governor: &mut Schedutil, cycles: u64, period_us: u64, work_us: u64, speed: f64) -> f64 {
-        let gears = nine_gears();
+        let points = nine_points();
         let busy_us = (work_us as f64 / speed) as u64;
         for cycle in 0..cycles {
-            governor.handle_change(at(cycle * period_us), &gears, true, speed);
-            governor.handle_change(at(cycle * period_us + busy_us), &gears, false, speed);
+            governor.handle_change(at(cycle * period_us), &points, true, speed);
+            governor.handle_change(at(cycle * period_us + busy_us), &points, false, speed);
         }
-        governor.handle_change(at(cycles * period_us), &gears, false, speed);
+        governor.handle_change(at(cycles * period_us), &points, false, speed);
         governor.utilisation()
     }
 
@@ -294,7 +295,7 @@ mod tests {
         }
 
         #[test]
-        fn utilisation_is_the_same_in_every_gear(work_us in 100_u64..1_900, eighths in 4_u64..8) {
+        fn utilisation_is_the_same_in_every_point(work_us in 100_u64..1_900, eighths in 4_u64..8) {
             // Work of whole multiples, so that the busy time at this speed is a whole number of
             // microseconds.
             let speed = eighths as f64 / 8.0;
@@ -309,18 +310,18 @@ mod tests {
             changes in prop::collection::vec((0_u64..100_000, any::<bool>(), 0.0..1.5_f64), 1..40),
             ticks in 1_u64..5,
         ) {
-            let gears = nine_gears();
+            let points = nine_points();
             let (mut seldom, mut often) = (Schedutil::new(Params::default()), Schedutil::new(Params::default()));
             let (mut now, mut state) = (0, (false, 1.0));
             for (after, running, speed) in changes {
                 for tick in 1..ticks {
-                    often.handle_change(at(now + after * tick / ticks), &gears, state.0, state.1);
+                    often.handle_change(at(now + after * tick / ticks), &points, state.0, state.1);
                 }
                 now += after;
                 state = (running, speed);
                 for governor in [&mut seldom, &mut often] {
-                    if let Some(gear) = governor.handle_change(at(now), &gears, running, speed) {
-                        prop_assert!(gear.index() < gears.count());
+                    if let Some(point) = governor.handle_change(at(now), &points, running, speed) {
+                        prop_assert!(point.index() < points.count());
                     }
                 }
                 prop_assert!((0.0..=1.0).contains(&seldom.utilisation()));

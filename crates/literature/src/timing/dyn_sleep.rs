@@ -13,7 +13,7 @@
 use super::{Deadline, Form, SleepState, tails};
 use machine::{Duration, Instant};
 use policy::check::Check;
-use policy::frequency::GearIndex;
+use policy::frequency::PointIndex;
 use policy::kind::{Make, WakeDelayPolicy};
 use policy::registry::{Entry, Parameter, Question, Surroundings, Word, one_of, settings, table, time};
 use serde::{Deserialize, Serialize};
@@ -180,7 +180,7 @@ impl WakeDelayPolicy for DynSleep {
         now: Instant,
         (compute, memory): (Duration, Duration),
         _: &dyn Fn(usize) -> Option<Instant>,
-    ) -> Option<GearIndex> {
+    ) -> Option<PointIndex> {
         self.handle_completion(core, now, compute, memory);
         None
     }
@@ -198,7 +198,7 @@ impl WakeDelayPolicy for DynSleep {
 mod tests {
     use super::super::udpm::{self, UDpm};
     use super::*;
-    use crate::frequency::gears::tests::gears_at;
+    use crate::frequency::points::tests::points_at;
     use machine::Microwatts;
     use proptest::prelude::*;
 
@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_udpm_with_a_single_gear(
+        fn it_is_udpm_with_a_single_point(
             published in any::<bool>(),
             gaps in prop::collection::vec(0_u64..200_000, 1..30),
             service in prop::collection::vec((0_u64..60_000, 0_u64..20_000), 20),
@@ -276,7 +276,7 @@ mod tests {
             let params = Params { form, tails, ..Params::default() };
             let mut policy = DynSleep::new(params, SLEEP, 1.0, 1, Instant::ZERO);
             let params = udpm::Params { form, tails, least_sleep: Duration::ZERO, ..udpm::Params::default() };
-            let mut twin = UDpm::new(params, gears_at(&[2_000]), SLEEP, 1, Instant::ZERO);
+            let mut twin = UDpm::new(params, points_at(&[2_000]), SLEEP, 1, Instant::ZERO);
             for &(compute, memory) in &service {
                 let needed = (Duration::from_nanos(compute), Duration::from_nanos(memory));
                 policy.handle_completion(0, Instant::ZERO, needed.0, needed.1);

@@ -15,7 +15,7 @@
 
 use machine::Duration;
 use policy::check::Check;
-use policy::frequency::GearIndex;
+use policy::frequency::PointIndex;
 use policy::registry::{Parameter, flag, one_of};
 use serde::{Deserialize, Serialize};
 
@@ -73,7 +73,7 @@ impl Check for Params {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct CoreLoad {
     pub awake: bool,
-    pub gear: GearIndex,
+    pub point: PointIndex,
     /// Until it is done, at worst; `None` for a core that sleeps with nothing to do.
     pub latency: Option<Duration>,
     /// The energy that it adds, in a unit of the caller's.
@@ -108,9 +108,9 @@ impl Params {
             },
             Rule::LeastLatency => candidates().min_by_key(|&(.., latency)| latency),
             Rule::MostLatency => candidates().min_by_key(|&(.., latency)| std::cmp::Reverse(latency)),
-            Rule::Slowest => candidates().min_by_key(|&(_, load, _)| (awake_first(load), load.gear)),
+            Rule::Slowest => candidates().min_by_key(|&(_, load, _)| (awake_first(load), load.point)),
             Rule::Fastest => {
-                candidates().min_by_key(|&(_, load, _)| (awake_first(load), std::cmp::Reverse(load.gear)))
+                candidates().min_by_key(|&(_, load, _)| (awake_first(load), std::cmp::Reverse(load.point)))
             }
             Rule::Sleeping => candidates().min_by_key(|&(_, load, latency)| (load.awake, latency)),
             Rule::LeastCost => candidates().min_by(|(_, a, _), (_, b, _)| a.cost.total_cmp(&b.cost)),
@@ -123,8 +123,8 @@ impl Params {
 mod tests {
     use super::*;
 
-    fn load(awake: bool, gear: u8, latency_us: Option<u64>, cost: f64) -> CoreLoad {
-        CoreLoad { awake, gear: GearIndex(gear), latency: latency_us.map(Duration::from_micros), cost }
+    fn load(awake: bool, point: u8, latency_us: Option<u64>, cost: f64) -> CoreLoad {
+        CoreLoad { awake, point: PointIndex(point), latency: latency_us.map(Duration::from_micros), cost }
     }
 
     /// Home is core 0, which sleeps with nothing to do; core 5 would be late.

@@ -3,11 +3,12 @@
 //!
 //! A deeper idle state and a slower clock both save power and both cost latency, and which mix is
 //! best depends on the load. SleepScale logs arrivals and the need of each request, and at the end
-//! of an epoch plays the log back through a queue in every idle state and every gear. Of those
-//! combinations whose tail is within the goal, the one that takes least energy is used in the next
-//! epoch; if none is, the shallowest state and the fastest gear. The paper's manager also predicts
-//! the load of the next epoch and may delay the entry into sleep; here an epoch is short against
-//! the changes of load that it can follow at all, and sleep is entered at once \[D\].
+//! of an epoch plays the log back through a queue in every idle state and every operating point. Of
+//! those combinations whose tail is within the goal, the one that takes least energy is used in the
+//! next epoch; if none is, the shallowest state and the fastest operating point. The paper's
+//! manager also predicts the load of the next epoch and may delay the entry into sleep; here an
+//! epoch is short against the changes of load that it can follow at all, and sleep is entered at
+//! once \[D\].
 //!
 //! The playback is a recursion over arrivals, not an event queue. A server (a core) that runs out
 //! of work sleeps; a request that finds servers asleep wakes the one that has slept longest and is
@@ -19,13 +20,14 @@
 //!           free               otherwise
 //! ```
 //!
-//! With one server that is Lindley's recursion. Energy is the gear's power from wake-up to
-//! completion, and the state's for the rest of the servers' time, up to now: a service that fell
+//! With one server that is Lindley's recursion. Energy is the operating point's power from wake-up
+//! to completion, and the state's for the rest of the servers' time, up to now: a service that fell
 //! silent is worth a deep sleep.
 //!
 //! The playback begins with all servers asleep, and of a busy service the log is short: 4096
 //! requests at 800 kRPS are five milliseconds, in which a queue that grows without end has hardly
-//! begun to. So a gear takes part only if the log says for certain that it keeps up (`steady`).
+//! begun to. So an operating point takes part only if the log says for certain that it keeps up
+//! (`steady`).
 //!
 //! Invariants: the choice keeps up and met the goal in the playback, if any did, and no other that
 //! did took less energy; the log is bounded; without a log nothing changes.
@@ -40,7 +42,7 @@ pub use server::Server;
 use super::SleepState;
 use machine::{CstateIndex, Duration, Instant, Ratio};
 use policy::check::Check;
-use policy::frequency::{GearIndex, GearTable};
+use policy::frequency::{PointIndex, PointTable};
 use policy::kind::Make;
 use policy::registry::{Entry, Parameter, Question, Queues, Word, count, one_of, quantile, settings, time};
 use serde::{Deserialize, Serialize};
@@ -74,8 +76,8 @@ pub static ENTRY: Entry = Entry {
     origin: "SleepScale (Liu, Draper and Kim, ISCA 2014), recalled",
     needs_goal: true,
     make: Make::Frequency(|making| {
-        let (params, states, gears) = (making.params(), making.states(), making.gears());
-        let policy = SleepScale::new(params, states, gears, making.workers, Instant::ZERO);
+        let (params, states, points) = (making.params(), making.states(), making.points());
+        let policy = SleepScale::new(params, states, points, making.workers, Instant::ZERO);
         Box::new(Server::new(policy))
     }),
     ..Entry::of::<Params>()
@@ -132,7 +134,7 @@ impl Default for Params {
 pub struct Choice {
     /// The idle state that a core without work enters, by its place in the list that was handed in.
     pub state: CstateIndex,
-    pub gear: GearIndex,
+    pub point: PointIndex,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,12 +147,12 @@ pub struct Served {
     pub memory: Duration,
 }
 
-/// Chooses idle state and gear for a server.
+/// Chooses idle state and operating point for a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SleepScale {
     params: Params,
     states: Vec<SleepState>,
-    gears: GearTable,
+    points: PointTable,
     cores: u16,
     /// A ring, once it is full.
     log: Vec<Served>,
@@ -168,10 +170,16 @@ struct Played {
 
 impl SleepScale {
     /// Begins with the shallowest of `states`, of which there is at least one, and the fastest
-    /// gear.
-    pub fn new(params: Params, states: Vec<SleepState>, gears: GearTable, cores: u16, now: Instant) -> Self {
-        let choice = Choice { state: CstateIndex(0), gear: gears.fastest() };
-        Self { params, states, gears, cores, log: Vec::new(), oldest: 0, began: now, choice }
+    /// operating point.
+    pub fn new(
+        params: Params,
+        states: Vec<SleepState>,
+        points: PointTable,
+        cores: u16,
+        now: Instant,
+    ) -> Self {
+        let choice = Choice { state: CstateIndex(0), point: points.fastest() };
+        Self { params, states, points, cores, log: Vec::new(), oldest: 0, began: now, choice }
     }
 
     pub fn choice(&self) -> Choice {
@@ -221,27 +229,27 @@ impl SleepScale {
     fn best(&self, requests: &[Served], span: Duration) -> Choice {
         let all = f64::from(self.cores) * span.as_nanos() as f64;
         let mut best: Option<(f64, Choice)> = None;
-        let keep_up = |&gear: &GearIndex| {
-            steady::keeps_up(requests, self.params.queueing, self.cores, self.gears.speed(gear))
+        let keep_up = |&point: &PointIndex| {
+            steady::keeps_up(requests, self.params.queueing, self.cores, self.points.speed(point))
         };
         // The slower, the more there is to do.
-        let gears: Vec<GearIndex> = self.gears.iter().rev().take_while(keep_up).collect();
+        let points: Vec<PointIndex> = self.points.iter().rev().take_while(keep_up).collect();
         for (place, state) in (0..).zip(&self.states) {
-            for &gear in &gears {
-                let played = self.play(requests, state.exit_latency, self.gears.speed(gear));
+            for &point in &points {
+                let played = self.play(requests, state.exit_latency, self.points.speed(point));
                 if played.tail > self.params.goal {
-                    // Slower gears only add to it.
+                    // Slower operating points only add to it.
                     break;
                 }
                 let active = played.active.as_nanos() as f64;
                 let asleep = (all - active).max(0.0);
-                let energy = active * self.gears.power(gear).0 as f64 + asleep * state.power.0 as f64;
+                let energy = active * self.points.power(point).0 as f64 + asleep * state.power.0 as f64;
                 if best.is_none_or(|(least, _)| energy < least) {
-                    best = Some((energy, Choice { state: CstateIndex(place), gear }));
+                    best = Some((energy, Choice { state: CstateIndex(place), point }));
                 }
             }
         }
-        best.map_or(Choice { state: CstateIndex(0), gear: self.gears.fastest() }, |(_, choice)| choice)
+        best.map_or(Choice { state: CstateIndex(0), point: self.points.fastest() }, |(_, choice)| choice)
     }
 
     fn play(&self, requests: &[Served], exit_latency: Duration, speed: f64) -> Played {
@@ -273,7 +281,7 @@ impl SleepScale {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::gears::tests::{gears_at, nine_gears};
+    use crate::frequency::points::tests::{nine_points, points_at};
     use machine::Microwatts;
 
     /// C1, C1E and C6 of a Xeon Silver 4116: exit latencies in us and powers in W.
@@ -293,9 +301,9 @@ mod tests {
     }
 
     /// The choice after one second of requests, 20 us each, at this distance, at one core.
-    fn chosen(gap_us: u64, goal_us: u64, gears: GearTable) -> Choice {
+    fn chosen(gap_us: u64, goal_us: u64, points: PointTable) -> Choice {
         let params = Params { goal: Duration::from_micros(goal_us), log: 1_000, ..Params::default() };
-        let mut policy = SleepScale::new(params, states(), gears, 1, Instant::ZERO);
+        let mut policy = SleepScale::new(params, states(), points, 1, Instant::ZERO);
         (0..1_000_000 / gap_us).for_each(|i| policy.handle_completion(served(i * gap_us, 0, 20)));
         let end = policy.poll_timeout();
         assert_eq!(end, Instant::ZERO + Duration::from_secs(1));
@@ -306,39 +314,40 @@ mod tests {
 
     #[test]
     fn sparse_requests_get_the_deepest_state_and_dense_ones_a_shallow_one() {
-        let one_gear = || gears_at(&[2_000]);
-        assert_eq!(chosen(100_000, 300, one_gear()).state, CstateIndex(2));
+        let one_point = || points_at(&[2_000]);
+        assert_eq!(chosen(100_000, 300, one_point()).state, CstateIndex(2));
         // Waking for 10 us at 10 W saves 0.8 W for 300 us: C1E. For C6 the core would be awake half
         // of the time.
-        assert_eq!(chosen(300, 300, one_gear()).state, CstateIndex(1));
+        assert_eq!(chosen(300, 300, one_point()).state, CstateIndex(1));
         // 20 of 40 us are idle: no room to wake from anything but C1.
-        assert_eq!(chosen(40, 300, one_gear()).state, CstateIndex(0));
+        assert_eq!(chosen(40, 300, one_point()).state, CstateIndex(0));
         // Sparse, but the goal is nearer than the way out of C6.
-        assert_eq!(chosen(100_000, 100, one_gear()).state, CstateIndex(1));
+        assert_eq!(chosen(100_000, 100, one_point()).state, CstateIndex(1));
     }
 
     #[test]
     fn slack_is_spent_on_the_clock_and_an_impossible_goal_on_nothing() {
-        // Nine gears, power with the cube of the clock: the slowest, 52 us a request, costs least.
-        assert_eq!(chosen(1_000, 300, nine_gears()).gear, GearIndex(0));
+        // Nine operating points, power with the cube of the clock: the slowest, 52 us a request,
+        // costs least.
+        assert_eq!(chosen(1_000, 300, nine_points()).point, PointIndex(0));
         // No time for C1E, and 2 us for C1 leave 27 for 20 / speed: 26 at 2.0 GHz, but 28.9 at 1.8.
-        assert_eq!(chosen(1_000, 29, nine_gears()), Choice { state: CstateIndex(0), gear: GearIndex(5) });
-        assert_eq!(chosen(1_000, 10, nine_gears()), Choice { state: CstateIndex(0), gear: GearIndex(8) });
+        assert_eq!(chosen(1_000, 29, nine_points()), Choice { state: CstateIndex(0), point: PointIndex(5) });
+        assert_eq!(chosen(1_000, 10, nine_points()), Choice { state: CstateIndex(0), point: PointIndex(8) });
     }
 
     #[test]
-    fn a_gear_that_cannot_keep_up_is_not_taken_however_slowly_its_queue_grows() {
+    fn a_point_that_cannot_keep_up_is_not_taken_however_slowly_its_queue_grows() {
         // 52 us each at 1.0 GHz, one every 51: after a thousand of them the last waits for 1 ms,
         // well within the goal.
-        assert_eq!(chosen(51, 2_000, nine_gears()).gear, GearIndex(1));
-        assert_eq!(chosen(53, 2_000, nine_gears()).gear, GearIndex(0));
+        assert_eq!(chosen(51, 2_000, nine_points()).point, PointIndex(1));
+        assert_eq!(chosen(53, 2_000, nine_points()).point, PointIndex(0));
         // Nothing keeps up: the fastest.
-        assert_eq!(chosen(19, 30_000, nine_gears()), Choice { state: CstateIndex(0), gear: GearIndex(8) });
+        assert_eq!(chosen(19, 30_000, nine_points()), Choice { state: CstateIndex(0), point: PointIndex(8) });
     }
 
     #[test]
     fn silence_leads_to_the_deepest_state_and_no_log_to_nothing() {
-        let mut policy = SleepScale::new(Params::default(), states(), gears_at(&[2_000]), 2, Instant::ZERO);
+        let mut policy = SleepScale::new(Params::default(), states(), points_at(&[2_000]), 2, Instant::ZERO);
         let second = |n| Instant::ZERO + Duration::from_secs(n);
         assert_eq!(policy.handle_timeout(second(1)), None);
         (0..25_000).for_each(|i| policy.handle_completion(served(1_000_000 + i * 40, 0, 20)));

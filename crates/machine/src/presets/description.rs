@@ -1,8 +1,8 @@
 //! One machine as its file describes it, and the platform derived from it.
 
 use crate::{
-    ClockDomain, Cstate, CstateKind, CstateTable, Duration, FrequencyTable, Gear, GearKind, Kilohertz,
-    Microwatts, PackageState, Platform, PowerModel, TurboBin, Waking,
+    ClockDomain, Cstate, CstateKind, CstateTable, Duration, FrequencyTable, Kilohertz, Microwatts,
+    OperatingPoint, PackageState, Platform, PointKind, PowerModel, TurboBin, Waking,
 };
 use serde::Deserialize;
 
@@ -22,8 +22,8 @@ pub(super) struct Description {
     cores: u16,
     threads: u16,
     megahertz: Clocks,
-    /// Turbo clocks as the vendor's table has them: up to so many awake cores, MHz. Empty: estimated
-    /// from the turbo clock.
+    /// Turbo clocks as the vendor's table has them: up to so many awake cores, MHz. Empty:
+    /// estimated from the turbo clock.
     #[serde(default)]
     turbo_bins: Vec<(u16, u64)>,
     /// Thermal design power of a socket.
@@ -31,7 +31,7 @@ pub(super) struct Description {
     /// One core that executes at the base clock.
     active_watts: f64,
     cstates: Vec<State>,
-    gears: Gears,
+    points: Points,
     domain: ClockDomain,
     /// Power of polling, as a share of that of work.
     #[serde(default = "crate::platform::poll_share")]
@@ -70,10 +70,10 @@ struct State {
     watts: f64,
 }
 
-/// The origin of a core's gears.
+/// The origin of a core's operating points.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Gears {
+enum Points {
     /// P-states from the slowest to the base clock, 100 MHz apart, with the power of the law in the
     /// module above.
     Law,
@@ -109,7 +109,7 @@ struct Sources {
     asleep: String,
     #[serde(default = "polls_as_work")]
     polling: String,
-    gears: String,
+    points: String,
     changes: String,
     uncore: String,
     package: String,
@@ -142,7 +142,7 @@ impl Description {
                 exit_latency: Duration::ZERO,
             }),
             frequencies: FrequencyTable {
-                gears: self.gears(),
+                points: self.points(),
                 domain: self.domain,
                 delay: self.delay,
                 stall: Duration::ZERO,
@@ -209,26 +209,30 @@ impl Description {
         states.collect()
     }
 
-    fn gears(&self) -> Vec<Gear> {
-        let gear = |megahertz: u64, power, kind| Gear { frequency: Kilohertz(megahertz * 1000), power, kind };
-        match &self.gears {
-            Gears::Law => {
+    fn points(&self) -> Vec<OperatingPoint> {
+        let point = |megahertz: u64, power, kind| OperatingPoint {
+            frequency: Kilohertz(megahertz * 1000),
+            power,
+            kind,
+        };
+        match &self.points {
+            Points::Law => {
                 let Clocks { slowest, base, .. } = self.megahertz;
                 let mut clocks: Vec<u64> =
                     (0..).map_while(|n| base.checked_sub(100 * n)).take_while(|f| *f > slowest).collect();
                 clocks.push(slowest);
-                clocks.iter().rev().map(|f| gear(*f, self.law(*f), GearKind::Pstate)).collect()
+                clocks.iter().rev().map(|f| point(*f, self.law(*f), PointKind::Pstate)).collect()
             }
-            Gears::Published { leak, dynamic, points } => {
+            Points::Published { leak, dynamic, points } => {
                 let power = |(megahertz, millivolts): (u64, u64)| {
                     let (gigahertz, volts) = (megahertz as f64 / 1e3, millivolts as f64 / 1e3);
                     Microwatts::from_watts(leak * volts + dynamic * volts * volts * gigahertz)
                 };
-                points.iter().rev().map(|point| gear(point.0, power(*point), GearKind::Pstate)).collect()
+                points.iter().rev().map(|row| point(row.0, power(*row), PointKind::Pstate)).collect()
             }
-            Gears::DutyCycle(clocks) => {
+            Points::DutyCycle(clocks) => {
                 let power = |f: u64| Microwatts(self.active().0 * f / clocks[clocks.len() - 1]);
-                clocks.iter().map(|f| gear(*f, power(*f), GearKind::DutyCycle)).collect()
+                clocks.iter().map(|f| point(*f, power(*f), PointKind::DutyCycle)).collect()
             }
         }
     }
@@ -259,10 +263,10 @@ impl Description {
     }
 
     fn sources(&self) -> Vec<String> {
-        let Sources { idle, active, asleep, polling, gears, changes, uncore, package, rest, notes } =
+        let Sources { idle, active, asleep, polling, points, changes, uncore, package, rest, notes } =
             &self.sources;
         let mut lines =
-            vec![idle.as_str(), active, asleep, polling, self.waking_source(), gears, changes, uncore];
+            vec![idle.as_str(), active, asleep, polling, self.waking_source(), points, changes, uncore];
         if self.uncore().1.is_some() {
             lines.push(package);
         }
@@ -318,14 +322,14 @@ mod tests {
     fn every_figure_has_a_source() {
         for Description { name, sources, .. } in MACHINES.iter() {
             let machine = Platform::by_name(name).unwrap();
-            let Sources { idle, active, asleep, polling, gears, changes, uncore, package, rest, .. } =
+            let Sources { idle, active, asleep, polling, points, changes, uncore, package, rest, .. } =
                 sources;
-            for source in [idle, active, asleep, polling, gears, uncore] {
+            for source in [idle, active, asleep, polling, points, uncore] {
                 assert!(!source.is_empty(), "{name}");
             }
             assert_eq!(machine.poll_share == 1.0, *polling == polls_as_work(), "{name}");
-            // One gear never changes.
-            assert!(!changes.is_empty() || machine.frequencies.gears.len() == 1, "{name}");
+            // One operating point never changes.
+            assert!(!changes.is_empty() || machine.frequencies.points.len() == 1, "{name}");
             assert!(!package.is_empty() || machine.package.is_none(), "{name}");
             let rest_has_one = !rest.is_empty() || package.starts_with("package state and rest:");
             assert!(rest_has_one || machine.rest == Microwatts(0), "{name}");
@@ -346,7 +350,7 @@ mod tests {
         refused(|keys| drop(keys.insert("colour".to_owned(), "blue".into())));
         refused(|keys| add(&mut keys["megahertz"]));
         refused(|keys| add(&mut keys["cstates"][0]));
-        refused(|keys| add(&mut keys["gears"]["published"]));
+        refused(|keys| add(&mut keys["points"]["published"]));
         refused(|keys| add(&mut keys["uncore"]["watts"]));
         refused(|keys| add(&mut keys["sources"]));
     }

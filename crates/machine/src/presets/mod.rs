@@ -1,8 +1,8 @@
 //! Machines from published descriptions: tables of their power for those that have no meter, and
 //! whole platforms for a simulator.
 //!
-//! Each machine is a file of `presets/`. It takes the keys that it does not give from the machine or
-//! the kind (`presets/kinds/`) that it is `like`, source by source; `mark` and `paper` it gives
+//! Each machine is a file of `presets/`. It takes the keys that it does not give from the machine
+//! or the kind (`presets/kinds/`) that it is `like`, source by source; `mark` and `paper` it gives
 //! itself.
 //!
 //! Each figure's origin is in its file, and comes with the platform as [`Platform::sources`]: [P] a
@@ -88,9 +88,9 @@ impl Platform {
         machine(name).map(Description::platform)
     }
 
-    /// The preset called `name` and those that its file is like, the nearest first: statements about
-    /// one of them hold for `name`, as far as its own file does not say otherwise. Nothing if there
-    /// is none of this name.
+    /// The preset called `name` and those that its file is like, the nearest first: statements
+    /// about one of them hold for `name`, as far as its own file does not say otherwise. Nothing if
+    /// there is none of this name.
     pub fn ancestry(name: &str) -> Vec<String> {
         let mut names = Vec::new();
         let mut next = machine(name).map(|machine| machine.name.clone());
@@ -199,16 +199,16 @@ const KINDS: [(&str, &str); 8] = files![
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ClockDomain, Duration, Gear, GearKind, Kilohertz, Microwatts};
+    use crate::{ClockDomain, Duration, Kilohertz, Microwatts, OperatingPoint, PointKind};
     use std::collections::BTreeSet;
 
     fn machine(name: &str) -> Platform {
         Platform::by_name(name).unwrap()
     }
 
-    fn gear(platform: &Platform, megahertz: u64) -> Gear {
-        let gears = &platform.frequencies.gears;
-        *gears.iter().find(|gear| gear.frequency == Kilohertz(megahertz * 1000)).unwrap()
+    fn point(platform: &Platform, megahertz: u64) -> OperatingPoint {
+        let points = &platform.frequencies.points;
+        *points.iter().find(|point| point.frequency == Kilohertz(megahertz * 1000)).unwrap()
     }
 
     #[test]
@@ -246,8 +246,8 @@ mod tests {
         assert_eq!(shape("cpu-sleeps"), (2, 6, 2));
         assert_eq!(shape("hurry-up"), (2, 12, 1));
         let clocks = |name| {
-            let gears = machine(name).frequencies.gears;
-            (gears[0].frequency.0 / 1000, gears[gears.len() - 1].frequency.0 / 1000)
+            let points = machine(name).frequencies.points;
+            (points[0].frequency.0 / 1000, points[points.len() - 1].frequency.0 / 1000)
         };
         assert_eq!(clocks("tradeoffs"), (2600, 2600));
         assert_eq!(clocks("tradeoffs-duty-cycle"), (2600, 3300));
@@ -260,7 +260,7 @@ mod tests {
         // Processors are 78 % of the power at full load, and 11 % idle: 67 % of the maximum lies
         // between (section I).
         let tradeoffs = machine("tradeoffs");
-        let full = 2.0 * (8.0 * gear(&tradeoffs, 2600).power.as_watts() + tradeoffs.uncore.as_watts());
+        let full = 2.0 * (8.0 * point(&tradeoffs, 2600).power.as_watts() + tradeoffs.uncore.as_watts());
         let whole = full + tradeoffs.rest.as_watts();
         assert!((full / whole - 0.78).abs() < 0.002, "{full} of {whole} W");
         let deepest = tradeoffs.cstates.0[3].power.unwrap().as_watts();
@@ -272,33 +272,33 @@ mod tests {
     #[test]
     fn printed_tables_give_the_printed_powers() {
         let watts =
-            |name, megahertz| (gear(&machine(name), megahertz).power.as_watts() * 100.0).round() / 100.0;
+            |name, megahertz| (point(&machine(name), megahertz).power.as_watts() * 100.0).round() / 100.0;
         for (megahertz, expected) in [(2700, 3.46), (2000, 2.35), (1200, 1.32)] {
             assert_eq!(watts("ivybridge-ep-12", megahertz), expected);
         }
         for (megahertz, expected) in [(3400, 6.51), (1600, 2.78)] {
             assert_eq!(watts("ivybridge-desktop-4", megahertz), expected);
         }
-        assert_eq!(machine("ivybridge-ep-12").frequencies.gears.len(), 15);
-        assert_eq!(machine("ivybridge-desktop-4").frequencies.gears.len(), 13);
+        assert_eq!(machine("ivybridge-ep-12").frequencies.points.len(), 15);
+        assert_eq!(machine("ivybridge-desktop-4").frequencies.points.len(), 13);
     }
 
     #[test]
-    fn estimated_gears_follow_the_law() {
+    fn estimated_points_follow_the_law() {
         let platform = machine("xeon-e5-2630-v3");
         // V(1.8 GHz) = 0.70 + 0.30 x 0.6 / 2.0 = 0.79, V(2.4) = 0.88; a V = 15 % of 8.5 W at 2.4
         // GHz.
         let expected = 0.15 * 8.5 * 0.79 / 0.88 + 0.85 * 8.5 * (0.79f64 / 0.88).powi(2) * 1.8 / 2.4;
-        assert!((gear(&platform, 1800).power.as_watts() - expected).abs() < 1e-5, "{expected}");
-        assert_eq!(gear(&platform, 2400).power, Microwatts(8_500_000));
-        assert_eq!(platform.frequencies.gears.len(), 13);
+        assert!((point(&platform, 1800).power.as_watts() - expected).abs() < 1e-5, "{expected}");
+        assert_eq!(point(&platform, 2400).power, Microwatts(8_500_000));
+        assert_eq!(platform.frequencies.points.len(), 13);
         // Duty cycle changes no voltage: power is linear in the clock.
         let duty = machine("tradeoffs-duty-cycle");
-        assert!(duty.frequencies.gears.iter().all(|gear| gear.kind == GearKind::DutyCycle));
-        let per_hertz = |megahertz| gear(&duty, megahertz).power.0 as f64 / megahertz as f64;
+        assert!(duty.frequencies.points.iter().all(|point| point.kind == PointKind::DutyCycle));
+        let per_hertz = |megahertz| point(&duty, megahertz).power.0 as f64 / megahertz as f64;
         assert!((per_hertz(2600) / per_hertz(3300) - 1.0).abs() < 1e-3);
         // As everywhere else at 2.6 GHz.
-        assert!((gear(&duty, 2600).power.as_watts() - 11.5).abs() < 0.01);
+        assert!((point(&duty, 2600).power.as_watts() - 11.5).abs() < 0.01);
     }
 
     #[test]

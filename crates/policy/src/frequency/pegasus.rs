@@ -15,24 +15,24 @@
 //!
 //! Percent are read as points of full power, which is our reading: a step is then a larger share of
 //! a low cap than of a high one, and below a cap of 7 % it would cross the band of 15 % in which
-//! nothing is done. The cap does not fall below the power of the slowest gear, where it would do
-//! nothing but delay the way up; that is ours too.
+//! nothing is done. The cap does not fall below the power of the slowest operating point, where it
+//! would do nothing but delay the way up; that is ours too.
 //!
-//! **The actuator** is one gear for all cores: the fastest that takes no more than the cap while it
-//! executes, as a share of the fastest gear's power. A cap on power, as in the paper, and not on
-//! frequency: a point then means the same watts everywhere. (RAPL caps an average, and lets a half
-//! idle package run faster; this does not.)
+//! **The actuator** is one operating point for all cores: the fastest that takes no more than the
+//! cap while it executes, as a share of the fastest operating point's power. A cap on power, as in
+//! the paper, and not on frequency: a point then means the same watts everywhere. (RAPL caps an
+//! average, and lets a half idle package run faster; this does not.)
 //!
-//! Invariants: the cap is between the slowest gear's share and 1; for 5 minutes after a
+//! Invariants: the cap is between the slowest operating point's share and 1; for 5 minutes after a
 //! violation it is 1; a service that cannot be measured has full power.
 //!
-//! Where it fails. It settles only if some gear's latency is in the band. If one gear leaves X
-//! below 0.85 T and the next slower brings it above T, a ratio of 1.18, it goes back and forth
-//! between them; and if that takes X above 1.35 T, it spends 5 minutes at full power each time. It
-//! comes down by a point per epoch, from full to half power in about a minute at epochs of a
-//! second; load that changes faster is served at the power of the last peak.
+//! Where it fails. It settles only if some operating point's latency is in the band. If one
+//! operating point leaves X below 0.85 T and the next slower brings it above T, a ratio of 1.18, it
+//! goes back and forth between them; and if that takes X above 1.35 T, it spends 5 minutes at full
+//! power each time. It comes down by a point per epoch, from full to half power in about a minute
+//! at epochs of a second; load that changes faster is served at the power of the last peak.
 
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use crate::check::Check;
 use crate::kind::{Decision, FrequencyPolicy, Make, Making, Policy, Readings, Seen};
 use crate::registry::{Entry, Maturity, Parameter, Question, Runs, Word, number, settings, share, time};
@@ -157,17 +157,17 @@ impl Pegasus {
         Ratio::new(self.cap)
     }
 
-    /// An epoch is over: the gear of all cores in the next.
-    pub fn handle_epoch(&mut self, now: Instant, gears: &GearTable, latency: Latency) -> GearIndex {
-        let full = gears.power(gears.fastest()).0.max(1) as f64;
-        let least = gears.power(gears.slowest()).0 as f64 / full;
+    /// An epoch is over: the operating point of all cores in the next.
+    pub fn handle_epoch(&mut self, now: Instant, points: &PointTable, latency: Latency) -> PointIndex {
+        let full = points.power(points.fastest()).0.max(1) as f64;
+        let least = points.power(points.slowest()).0 as f64 / full;
         self.cap = match latency {
             _ if now < self.full_until => 1.0,
             Latency::Unknown => 1.0,
             Latency::NoRequests => self.cap,
             Latency::Measured(measured) => self.judge(now, measured).clamp(least, 1.0),
         };
-        gears.at_most_power(Microwatts((self.cap * full) as u64))
+        points.at_most_power(Microwatts((self.cap * full) as u64))
     }
 
     fn judge(&mut self, now: Instant, measured: Duration) -> f64 {
@@ -190,7 +190,7 @@ impl Pegasus {
 /// The policy of a server whose driver measures the tail.
 pub struct Server {
     policy: Pegasus,
-    gears: GearTable,
+    points: PointTable,
     quantile: f64,
     due: Instant,
     decision: Option<Decision>,
@@ -200,7 +200,7 @@ impl Server {
     fn new(making: &Making<'_>) -> Self {
         let policy = Pegasus::new(making.params());
         let (quantile, due) = (making.goal().quantile, Instant::ZERO + policy.period());
-        Self { policy, gears: making.gears(), quantile, due, decision: None }
+        Self { policy, points: making.points(), quantile, due, decision: None }
     }
 }
 
@@ -211,7 +211,7 @@ impl Policy for Server {
 
     fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
         let latency = seen.responses.tail.map_or(Latency::NoRequests, Latency::Measured);
-        self.decision = Some(Decision::Gears(self.policy.handle_epoch(now, &self.gears, latency)));
+        self.decision = Some(Decision::Points(self.policy.handle_epoch(now, &self.points, latency)));
         self.due = now + self.policy.period();
     }
 
@@ -229,7 +229,7 @@ impl FrequencyPolicy for Server {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::gears::tests::{gears_at, nine_gears};
+    use crate::frequency::points::tests::{nine_points, points_at};
     use proptest::prelude::*;
 
     fn at(secs: u64) -> Instant {
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_table_by_hand() {
-        let gears = nine_gears();
+        let points = nine_points();
         for (latency, cap) in [
             (micros(1_350), 0.57),
             (micros(1_001), 0.57),
@@ -256,45 +256,45 @@ mod tests {
             (Latency::Unknown, 1.0),
         ] {
             let mut pegasus = Pegasus { cap: 0.5, ..Pegasus::new(Params::default()) };
-            pegasus.handle_epoch(at(1), &gears, latency);
+            pegasus.handle_epoch(at(1), &points, latency);
             assert!((pegasus.cap - cap).abs() < 1e-12, "{latency:?}: {}", pegasus.cap);
         }
     }
 
     #[test]
-    fn a_cap_is_the_fastest_gear_within_its_power() {
+    fn a_cap_is_the_fastest_point_within_its_power() {
         // Power is the cube of the clock: 0.79 of full power at 2.4 GHz of 2.6, 0.06 at 1.0.
-        let gears = nine_gears();
-        for (cap, gear) in [(1.0, 8), (0.999, 7), (0.79, 7), (0.78, 6), (0.3, 3), (0.0, 0)] {
+        let points = nine_points();
+        for (cap, point) in [(1.0, 8), (0.999, 7), (0.79, 7), (0.78, 6), (0.3, 3), (0.0, 0)] {
             let mut pegasus = Pegasus { cap, ..Pegasus::new(Params::default()) };
-            assert_eq!(pegasus.handle_epoch(at(1), &gears, Latency::NoRequests), GearIndex(gear), "{cap}");
+            assert_eq!(pegasus.handle_epoch(at(1), &points, Latency::NoRequests), PointIndex(point), "{cap}");
         }
     }
 
     #[test]
     fn a_violation_means_five_minutes_of_full_power() {
-        let gears = nine_gears();
+        let points = nine_points();
         let mut pegasus = Pegasus { cap: 0.3, ..Pegasus::new(Params::default()) };
-        assert_eq!(pegasus.handle_epoch(at(10), &gears, micros(1_400)), gears.fastest());
+        assert_eq!(pegasus.handle_epoch(at(10), &points, micros(1_400)), points.fastest());
         for second in 11..310 {
             let latency = [micros(100), Latency::NoRequests, micros(9_000)][second as usize % 3];
-            assert_eq!(pegasus.handle_epoch(at(second), &gears, latency), gears.fastest(), "{second}");
+            assert_eq!(pegasus.handle_epoch(at(second), &points, latency), points.fastest(), "{second}");
             assert_eq!(pegasus.cap(), Ratio::ONE);
         }
-        pegasus.handle_epoch(at(310), &gears, micros(100));
+        pegasus.handle_epoch(at(310), &points, micros(100));
         assert_eq!(pegasus.cap(), Ratio::new(0.97));
     }
 
     #[test]
-    fn gears_too_far_apart_never_settle() {
+    fn points_too_far_apart_never_settle() {
         // 0.8 T at the fast one, 1.2 T at the slow one: the known limit of a band of 15 %.
-        let gears = gears_at(&[2_000, 3_000]);
+        let points = points_at(&[2_000, 3_000]);
         let mut pegasus = Pegasus::new(Params::default());
-        let mut gear = gears.fastest();
+        let mut point = points.fastest();
         let mut visits = [0; 2];
         for second in 0..2_000 {
-            gear = pegasus.handle_epoch(at(second), &gears, micros(if gear.0 == 1 { 800 } else { 1_200 }));
-            visits[gear.index()] += u32::from(second >= 1_000);
+            point = pegasus.handle_epoch(at(second), &points, micros(if point.0 == 1 { 800 } else { 1_200 }));
+            visits[point.index()] += u32::from(second >= 1_000);
         }
         assert!(visits[0] > 100 && visits[1] > 100, "{visits:?}");
     }
@@ -303,12 +303,12 @@ mod tests {
         #[test]
         fn it_settles_just_inside_the_target(needs in 0.1..0.95_f64) {
             // Latency in inverse proportion to the cap; at the cap `needs` it is the target.
-            let gears = gears_at(&[800, 3_000]);
+            let points = points_at(&[800, 3_000]);
             let mut pegasus = Pegasus::new(Params::default());
             let mut worst = Duration::ZERO;
             for second in 0..600 {
                 let latency = Params::default().target.scale(needs / pegasus.cap);
-                pegasus.handle_epoch(at(second), &gears, Latency::Measured(latency));
+                pegasus.handle_epoch(at(second), &points, Latency::Measured(latency));
                 if second >= 300 {
                     worst = worst.max(latency);
                     prop_assert!(latency >= Params::default().target.scale(0.85), "{latency}");
@@ -321,19 +321,19 @@ mod tests {
         fn the_cap_stays_within_its_bounds(
             epochs in prop::collection::vec((0_u64..400, prop::option::weighted(0.9, 0_u64..2_000)), 0..300),
         ) {
-            let gears = nine_gears();
-            let least = gears.power(gears.slowest()).0 as f64 / gears.power(gears.fastest()).0 as f64;
+            let points = nine_points();
+            let least = points.power(points.slowest()).0 as f64 / points.power(points.fastest()).0 as f64;
             let mut pegasus = Pegasus::new(Params::default());
             let mut now = 0;
             let mut violated: Option<u64> = None;
             for (after, latency) in epochs {
                 now += after;
                 let is_held = violated.is_some_and(|at| now < at + 300);
-                let gear = pegasus.handle_epoch(at(now), &gears, latency.map_or(Latency::Unknown, micros));
-                prop_assert!(gear.index() < gears.count());
+                let point = pegasus.handle_epoch(at(now), &points, latency.map_or(Latency::Unknown, micros));
+                prop_assert!(point.index() < points.count());
                 prop_assert!((least..=1.0).contains(&pegasus.cap));
                 if is_held {
-                    prop_assert_eq!(gear, gears.fastest());
+                    prop_assert_eq!(point, points.fastest());
                 } else if latency.is_some_and(|micros| micros > 1_350) {
                     violated = Some(now);
                 }

@@ -18,10 +18,10 @@
 //!      +--> paused: a person asked for all cores (`set`)
 //! ```
 //!
-//! Terms. A *core* is a physical core with all its threads ([`cores_in_order`]); numbers of cores are
-//! numbers of these. *Open* is failing open: all cores, no limit, and a wait that doubles before it
-//! tries again. *Silence* is a rate of zero, and no failure: no request waits, so the service gets
-//! its fewest cores. Drift is a foreign change of a value that we have set.
+//! Terms. A *core* is a physical core with all its threads ([`cores_in_order`]); numbers of cores
+//! are numbers of these. *Open* is failing open: all cores, no limit, and a wait that doubles
+//! before it tries again. *Silence* is a rate of zero, and no failure: no request waits, so the
+//! service gets its fewest cores. Drift is a foreign change of a value that we have set.
 //!
 //! Invariants:
 //! - Whatever is told, the CPUs in force are a non-empty prefix of the cores, and their limits are
@@ -49,7 +49,7 @@ pub use params::{Cores, Params};
 pub use why::{Failure, Why};
 
 use crate::carb::{GoalParams, GoalSearch};
-use crate::frequency::GearTable;
+use crate::frequency::PointTable;
 use machine::{Command, CpuId, CpuList, Duration, FrequencyLimit, Goal, Instant, Reading};
 use search::{Search, epoch_of, search};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ pub struct CpuTopology {
     pub halts: BTreeMap<CpuId, Vec<Duration>>,
     /// How fast they can run, where their clock is to be chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gears: Option<GearTable>,
+    pub points: Option<PointTable>,
 }
 
 /// The inputs of the policy.

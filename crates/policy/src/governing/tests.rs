@@ -10,18 +10,18 @@ fn topology(cores: u16) -> CpuTopology {
     let all = CpuList(topology.0.iter().map(|cpu| cpu.id).collect());
     let us = Duration::from_micros;
     let halts = all.0.iter().map(|&cpu| (cpu, vec![us(2), us(133)])).collect();
-    CpuTopology { cores: cores_in_order(&topology, &all), halts, gears: None }
+    CpuTopology { cores: cores_in_order(&topology, &all), halts, points: None }
 }
 
 /// The same, with clocks that can be chosen.
 fn topology_with_clocks(cores: u16) -> CpuTopology {
-    let gear = |&mhz: &u64| machine::Gear {
+    let point = |&mhz: &u64| machine::OperatingPoint {
         frequency: machine::Kilohertz(mhz * 1_000),
         power: machine::Microwatts(mhz.pow(3)),
-        kind: machine::GearKind::Pstate,
+        kind: machine::PointKind::Pstate,
     };
-    let gears = [1_000, 1_700, 2_600].iter().map(gear).collect::<Vec<_>>();
-    CpuTopology { gears: Some(gears.try_into().unwrap()), ..topology(cores) }
+    let points = [1_000, 1_700, 2_600].iter().map(point).collect::<Vec<_>>();
+    CpuTopology { points: Some(points.try_into().unwrap()), ..topology(cores) }
 }
 
 fn goal() -> Goal {

@@ -5,15 +5,16 @@
 //! working core keeps from sleeping are on longer too. Where the sum is least is Hurry-up's
 //! *middle* level.
 //!
-//! The approach: for each gear of a machine's table, a request's CPU time is stretched as the
-//! simulator stretches it (all of it with the clock, but the part that waits for memory), and is
-//! charged the energy that there would not be without it: the core's power above its deepest sleep,
-//! and its share of the socket's power beside the cores, above the power of that in *its* deepest
-//! sleep.
+//! The approach: for each operating point of a machine's table, a request's CPU time is stretched
+//! as the simulator stretches it (all of it with the clock, but the part that waits for memory),
+//! and is charged the energy that there would not be without it: the core's power above its deepest
+//! sleep, and its share of the socket's power beside the cores, above the power of that in *its*
+//! deepest sleep.
 //!
 //! ```text
-//!   time(gear)   = time x (waiting + (1 - waiting) x measured at / gear)
-//!   energy(gear) = time(gear) x (power(gear) - core asleep + uncore share x (uncore - package asleep))
+//!   time(operating point)   = time x (waiting + (1 - waiting) x measured at / operating point)
+//!   energy(operating point) = time(operating point) x (power(operating point) - core asleep +
+//!   uncore share x (uncore - package asleep))
 //! ```
 //!
 //! Where that comes from: the first line is the simulator's law of speed (`sim`, and Hurry-up III:
@@ -30,9 +31,9 @@
 //! requests take the least energy in between, and more at 1.0 GHz than at 2.6 (III, observations 3
 //! and 4).
 //!
-//! Invariants: a figure for every gear, in the table's order; the choice is the one of least
-//! energy among those that can carry the load, the faster of two equals; energies are finite and
-//! never negative.
+//! Invariants: a figure for every operating point, in the table's order; the choice is the one of
+//! least energy among those that can carry the load, the faster of two equals; energies are finite
+//! and never negative.
 
 use machine::{Duration, Kilohertz, Microwatts, Platform, Ratio};
 use serde::{Deserialize, Serialize};
@@ -90,14 +91,15 @@ pub fn least_energy(platform: &Platform, work: &Work) -> LeastEnergy {
     let uncore = (platform.uncore.as_watts() - package.as_watts()).max(0.0);
     let clocks: Vec<ClockCost> = platform
         .frequencies
-        .gears
+        .points
         .iter()
-        .map(|gear| {
-            let time = work.time.scale(waiting + (1.0 - waiting) * measured / gear.frequency.0.max(1) as f64);
-            let above = (gear.power.as_watts() - asleep).max(0.0) + work.uncore_share.as_f64() * uncore;
+        .map(|point| {
+            let time =
+                work.time.scale(waiting + (1.0 - waiting) * measured / point.frequency.0.max(1) as f64);
+            let above = (point.power.as_watts() - asleep).max(0.0) + work.uncore_share.as_f64() * uncore;
             let busy = work.per_second.max(0.0) * time.as_secs_f64() / platform.cpus().max(1) as f64;
             ClockCost {
-                frequency: gear.frequency,
+                frequency: point.frequency,
                 time,
                 joules: time.as_secs_f64() * above,
                 carries: busy <= BUSY_MOST,
@@ -182,7 +184,7 @@ mod tests {
     #[test]
     fn a_time_that_was_measured_at_a_slow_clock_is_shorter_at_the_fast_one() {
         let platform = platform();
-        let slow = platform.frequencies.gears[0].frequency;
+        let slow = platform.frequencies.points[0].frequency;
         let found = least_energy(&platform, &Work { measured_at: slow, ..work(0.0, 0.0) });
         assert_eq!(found.clocks[0].time, Duration::from_millis(2));
         let ratio = slow.0 as f64 / platform.frequencies.nominal().0 as f64;

@@ -5,9 +5,9 @@ use super::chain::{Chain, Links};
 use super::pace::Pace;
 use super::random::Random;
 use super::service::Shape;
-use super::simulated::{CORES, Server, gears, states};
+use super::simulated::{CORES, Server, points, states};
 use super::*;
-use crate::frequency::gears::tests::gears_at;
+use crate::frequency::points::tests::points_at;
 use std::collections::VecDeque;
 
 const MEAN_NS: f64 = 10_000.0;
@@ -47,11 +47,11 @@ pub(super) fn shape(draw: Draw, quantile: f64) -> Shape {
 
 /// The predicted tail in mean services: `cores` cores, each busy for the share `load`.
 fn predicted(shape: &Shape, queueing: Queueing, cores: u16, load: f64, scv: f64, quantile: f64) -> f64 {
-    let gears = gears_at(&[1_000]);
+    let points = points_at(&[1_000]);
     let rate = load * f64::from(cores) / shape.mean_ns;
     let states = states();
-    let model = Model { shape, rate, scv, quantile, queueing, cores, gears: &gears, states: &states };
-    model.steady(cores, gears.fastest()).unwrap().1 / shape.mean_ns
+    let model = Model { shape, rate, scv, quantile, queueing, cores, points: &points, states: &states };
+    model.steady(cores, points.fastest()).unwrap().1 / shape.mean_ns
 }
 
 /// The same by simulation of `count` requests.
@@ -93,23 +93,25 @@ fn mmk(cores: u16, load: f64, quantile: f64) -> f64 {
     high
 }
 
-/// The tail, and the power of working cores, of one queue whose gear follows its length at once.
+/// The tail, and the power of working cores, of one queue whose operating point follows its length
+/// at once.
 fn simulated_graded(draw: Draw, servers: usize, load: f64, patience: f64, count: usize) -> (f64, f64) {
-    let gears = gears();
-    let pace = Pace::graded(GearIndex(1), servers as f64, patience, &gears, |gear| 1.0 / gears.speed(gear));
+    let points = points();
+    let pace =
+        Pace::graded(PointIndex(1), servers as f64, patience, &points, |point| 1.0 / points.speed(point));
     let mut random = Random::new(5);
     let mut working: Vec<(f64, f64)> = Vec::new();
     let mut queue = VecDeque::new();
     let (mut now, mut arrives, mut energy) = (0.0, 0.0, 0.0);
     let mut responses = Vec::with_capacity(count);
     while responses.len() < count {
-        let gear = pace.gear((working.len() + queue.len()) as u32);
-        let speed = gears.speed(gear);
+        let point = pace.point((working.len() + queue.len()) as u32);
+        let speed = points.speed(point);
         let first = (0..working.len()).min_by(|&a, &b| working[a].1.total_cmp(&working[b].1));
         let done = first.map_or(f64::INFINITY, |first| now + working[first].1 / speed);
         let next = done.min(arrives);
         working.iter_mut().for_each(|work| work.1 -= (next - now) * speed);
-        energy += (next - now) * working.len() as f64 * gears.power(gear).as_watts();
+        energy += (next - now) * working.len() as f64 * points.power(point).as_watts();
         now = next;
         if next == done {
             responses.push(now - working.swap_remove(first.unwrap()).0);
@@ -128,14 +130,14 @@ fn simulated_graded(draw: Draw, servers: usize, load: f64, patience: f64, count:
 }
 
 fn predicted_graded(shape: &Shape, servers: u16, load: f64, patience: f64) -> (f64, f64) {
-    let gears = gears();
+    let points = points();
     let states = states();
     let rate = load * f64::from(servers) / shape.mean_ns;
     let (queueing, cores) = (Queueing::Shared, servers);
     let model =
-        Model { shape, rate, scv: 1.0, quantile: 0.99, queueing, cores, gears: &gears, states: &states };
-    let service_ns = |gear| model.service_ns(gear);
-    let pace = Pace::graded(GearIndex(1), f64::from(servers), patience * shape.mean_ns, &gears, service_ns);
+        Model { shape, rate, scv: 1.0, quantile: 0.99, queueing, cores, points: &points, states: &states };
+    let service_ns = |point| model.service_ns(point);
+    let pace = Pace::graded(PointIndex(1), f64::from(servers), patience * shape.mean_ns, &points, service_ns);
     let chain = Chain::new(model, &Links::new(&model, servers).unwrap(), &pace);
     (chain.tail_ns() / shape.mean_ns, chain.running().work_power / 1e6)
 }
@@ -159,7 +161,7 @@ fn md1_number(load: f64, most: usize) -> f64 {
 }
 
 #[test]
-fn one_gear_with_exponential_service_is_as_exact_as_the_formula() {
+fn one_point_with_exponential_service_is_as_exact_as_the_formula() {
     for quantile in [0.95, 0.99, 0.999] {
         let shape = shape(exponential, quantile);
         for cores in [1, 2, 4, 10, 32] {
@@ -176,7 +178,7 @@ fn one_gear_with_exponential_service_is_as_exact_as_the_formula() {
 }
 
 #[test]
-fn one_gear_with_constant_service_is_exact_on_one_core() {
+fn one_point_with_constant_service_is_exact_on_one_core() {
     for load in [0.3, 0.5, 0.7, 0.8, 0.9] {
         for most in 1..40 {
             // A request that finds n before it is done within n + 1 services.
@@ -191,7 +193,7 @@ fn one_gear_with_constant_service_is_exact_on_one_core() {
 }
 
 #[test]
-fn one_gear_with_any_service_is_within_a_tenth() {
+fn one_point_with_any_service_is_within_a_tenth() {
     for draw in [constant, erlang_2, hyperexponential, lognormal] {
         let shape = shape(draw, 0.99);
         for cores in [1, 4, 10] {
@@ -226,9 +228,9 @@ fn a_graded_pace_is_predicted_within_a_fifth_and_its_power_within_a_tenth() {
 /// The whole of it: fixed plans on the simulated server, exit latencies and all.
 #[test]
 fn tail_and_power_of_a_plan_are_what_the_server_measures() {
-    let (gears, states) = (gears(), states());
+    let (points, states) = (points(), states());
     let shape = shape(exponential, 0.99);
-    for (queueing, active, gear, idle, kilo) in [
+    for (queueing, active, point, idle, kilo) in [
         (Queueing::Shared, 1, 1, 2, 1.0),
         (Queueing::Shared, 1, 1, 2, 5.0),
         (Queueing::Shared, 1, 5, 1, 40.0),
@@ -240,7 +242,7 @@ fn tail_and_power_of_a_plan_are_what_the_server_measures() {
         (Queueing::PerCore, 5, 8, 1, 240.0),
         (Queueing::PerCore, 10, 13, 0, 500.0),
     ] {
-        let plan = Plan { active, gear: GearIndex(gear), idle: CstateIndex(idle) };
+        let plan = Plan { active, point: PointIndex(point), idle: CstateIndex(idle) };
         let mut server = Server::new(Params { queueing, ..Params::default() }, Some(plan), 11);
         server.run(400e3 / kilo, 1, |_| kilo * 1e3);
         let seen = server.take();
@@ -251,10 +253,10 @@ fn tail_and_power_of_a_plan_are_what_the_server_measures() {
             quantile: 0.99,
             queueing,
             cores: CORES,
-            gears: &gears,
+            points: &points,
             states: &states,
         };
-        let base = Base { active, speed: Speed::Steady(plan.gear), idle: plan.idle };
+        let base = Base { active, speed: Speed::Steady(plan.point), idle: plan.idle };
         let rated = Search::new(model, 0.0).rate(base).unwrap();
         let (tail, watts) = (rated.tail_ns / 1e3 / seen.p99_us, rated.power / 1e6 / seen.watts);
         // Every request is said to pay the whole exit latency. Of a shared queue that is far too

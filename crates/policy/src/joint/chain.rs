@@ -1,20 +1,22 @@
-//! A queue whose gear follows its length: how long it is, how long requests take, and its power.
+//! A queue whose operating point follows its length: how long it is, how long requests take, and
+//! its power.
 //!
 //! With exponential service and Poisson arrivals the number in the system is a birth-death chain:
-//! from n - 1 to n with lambda, back with min(n, servers) / E S in the gear for n. Its distribution
-//! is a product of ratios. Four things are added:
+//! from n - 1 to n with lambda, back with min(n, servers) / E S in the operating point for n. Its
+//! distribution is a product of ratios. Four things are added:
 //! - *Other services and arrivals*: while all servers work, the ratio of neighbouring probabilities
 //!   sigma is taken with ln sigma = ln rho (1 + rho) / (c_a^2 + rho c_s^2). For M/M that is rho,
 //!   near rho = 1 the diffusion limit, and for M/D/1 it is within 4 % at rho = 0.9.
 //! - *Time*: requests behind one that waits are those that came while it did. Where the number
 //!   falls off as sigma^n, the wait falls off with lambda (1 / sigma - 1) (Little's law for
 //!   distributions: Keilson and Servi 1988); so one request of queue stands for ln(1 / sigma) /
-//!   (lambda (1 / sigma - 1)) of waiting, which is exact in one gear. Below the length at which a
-//!   queue holds itself, where sigma > 1, it stands for a gap between two arrivals: a request that
-//!   waits there waits while the queue keeps its length.
+//!   (lambda (1 / sigma - 1)) of waiting, which is exact in one operating point. Below the length
+//!   at which a queue holds itself, where sigma > 1, it stands for a gap between two arrivals: a
+//!   request that waits there waits while the queue keeps its length.
 //! - *Balance*: as much work is done as comes. The probability of a queue is scaled so that this
 //!   holds.
-//! - *Service*: a request that has waited is served in the gear for as many as came behind it.
+//! - *Service*: a request that has waited is served in the operating point for as many as came
+//!   behind it.
 //!
 //! Many levels are taken together where the queue may be long.
 //!
@@ -22,11 +24,11 @@
 
 use super::model::{Model, Queue, Running, STABLE, solve};
 use super::pace::Pace;
-use crate::frequency::{GearIndex, GearTable};
+use crate::frequency::{PointIndex, PointTable};
 
 /// Steps of the queue's length that are told apart.
 const STEPS: usize = 96;
-/// So many of them lie below the length at which the gear is the fastest.
+/// So many of them lie below the length at which the operating point is the fastest.
 const GRADED_STEPS: f64 = 48.0;
 /// States less likely than this are left out.
 const NEGLIGIBLE: f64 = 1e-6;
@@ -54,7 +56,7 @@ pub(super) struct Chain<'a> {
     variance: f64,
 }
 
-/// The consequences of a gear for a queue in which all servers work.
+/// The consequences of an operating point for a queue in which all servers work.
 #[derive(Clone, Copy, Debug, Default)]
 struct Link {
     sigma: f64,
@@ -69,28 +71,28 @@ struct Link {
 pub(super) struct Links {
     active: u16,
     queue: Queue,
-    by_gear: [Link; GearTable::MAX_GEARS],
+    by_point: [Link; PointTable::MAX_POINTS],
 }
 
 impl Links {
-    /// For so many cores; `None` if the fastest gear is not stable.
+    /// For so many cores; `None` if the fastest operating point is not stable.
     pub fn new(model: &Model<'_>, active: u16) -> Option<Self> {
         let queue = model.queue(active);
-        let mut by_gear = [Link::default(); GearTable::MAX_GEARS];
-        for (link, gear) in by_gear.iter_mut().zip(model.gears.iter()) {
-            let stretch = model.shape.stretch(model.gears.speed(gear));
+        let mut by_point = [Link::default(); PointTable::MAX_POINTS];
+        for (link, point) in by_point.iter_mut().zip(model.points.iter()) {
+            let stretch = model.shape.stretch(model.points.speed(point));
             // An idle system is one that is almost idle.
             let load = (queue.rate * model.shape.mean_ns * stretch / queue.servers).max(1e-9);
-            if gear == model.gears.fastest() && (load.is_nan() || load > STABLE) {
+            if point == model.points.fastest() && (load.is_nan() || load > STABLE) {
                 return None;
             }
             let log = load.ln() * (1.0 + load) / (queue.scv + load * model.shape.scv).max(0.05);
             let gap = (-log).exp_m1();
             let per_arrival = if gap < 1e-6 { 1.0 } else { -log / gap };
-            let power = model.gears.power(gear).0 as f64;
+            let power = model.points.power(point).0 as f64;
             *link = Link { sigma: log.exp(), time_ns: per_arrival / queue.rate.max(1e-18), stretch, power };
         }
-        Some(Self { active, queue, by_gear })
+        Some(Self { active, queue, by_point })
     }
 }
 
@@ -124,9 +126,9 @@ impl Sums {
 
 impl<'a> Chain<'a> {
     pub fn new(model: Model<'a>, links: &Links, pace: &Pace) -> Self {
-        let Links { active, queue, by_gear } = links;
-        let fastest = model.gears.fastest();
-        let of = |requests: f64| &by_gear[pace.gear(requests as u32).index()];
+        let Links { active, queue, by_point } = links;
+        let fastest = model.points.fastest();
+        let of = |requests: f64| &by_point[pace.point(requests as u32).index()];
         let mut steps = [Step::default(); STEPS + 1];
         // Weights relative to an empty system.
         let mut weight = 1.0;
@@ -141,14 +143,14 @@ impl<'a> Chain<'a> {
         steps[0] = Step { probability: 1.0, waited_ns: 0.0, stretch: of(queue.servers).stretch };
         let mut queued = Sums::default();
         // From here on `weight` is that of the step's first length, with all servers at work.
-        let longest = f64::from(pace.limit(GearIndex(fastest.0.saturating_sub(1))).min(1 << 24));
+        let longest = f64::from(pace.limit(PointIndex(fastest.0.saturating_sub(1))).min(1 << 24));
         let width = ((longest - queue.servers) / GRADED_STEPS).max(1.0).floor();
         let (mut waited_ns, mut first, mut count) = (0.0, queue.servers, 1);
-        let (mut gear, mut next) = (None, 1.0);
+        let (mut point, mut next) = (None, 1.0);
         while count <= STEPS {
-            let now = pace.gear((first + width / 2.0) as u32);
-            let link = &by_gear[now.index()];
-            if gear.replace(now) != Some(now) {
+            let now = pace.point((first + width / 2.0) as u32);
+            let link = &by_point[now.index()];
+            if point.replace(now) != Some(now) {
                 next = link.sigma.powf(width);
             }
             let &Link { sigma, time_ns, stretch, .. } = link;

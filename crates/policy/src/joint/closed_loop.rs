@@ -1,7 +1,7 @@
 //! The policy on the simulated server. Checked is a thing that it is not told: that the tail stays
 //! within the goal, whatever the load does, and how much power that takes.
 
-use super::simulated::{CORES, Seen, Server, gears, states};
+use super::simulated::{CORES, Seen, Server, points, states};
 use super::*;
 
 const US: fn(u64) -> Duration = Duration::from_micros;
@@ -24,16 +24,16 @@ fn run(server: &mut Server, millis: f64, per_second: f64) -> Seen {
     server.take()
 }
 
-/// Watts that no policy comes below: all work in the gear that takes least energy, or in one that
-/// is just fast enough, and the rest of the time in the deepest state.
+/// Watts that no policy comes below: all work in the operating point that takes least energy, or in
+/// one that is just fast enough, and the rest of the time in the deepest state.
 fn least_watts(per_second: f64) -> f64 {
-    let gears = gears();
+    let points = points();
     let asleep = states()[2].power.as_watts();
     let busy = per_second * 10e-6;
-    let joules = |gear: &GearIndex| (gears.power(*gear).as_watts() - asleep) / gears.speed(*gear);
-    // Two neighbouring gears may share the work.
-    let quick = gears.iter().filter(|gear| gears.speed(*gear) >= busy / f64::from(CORES) - 0.05);
-    busy * quick.map(|gear| joules(&gear)).fold(f64::INFINITY, f64::min) + f64::from(CORES) * asleep
+    let joules = |point: &PointIndex| (points.power(*point).as_watts() - asleep) / points.speed(*point);
+    // Two neighbouring operating points may share the work.
+    let quick = points.iter().filter(|point| points.speed(*point) >= busy / f64::from(CORES) - 0.05);
+    busy * quick.map(|point| joules(&point)).fold(f64::INFINITY, f64::min) + f64::from(CORES) * asleep
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn the_goal_is_kept_at_every_load_for_little_more_than_the_least_power() {
 fn until_it_knows_the_requests_all_cores_are_ready() {
     let mut server = server(EVERY_WAY[0], 300);
     let strongest = server.plan;
-    assert_eq!(strongest, Plan { active: CORES, gear: gears().fastest(), idle: CstateIndex(0) });
+    assert_eq!(strongest, Plan { active: CORES, point: points().fastest(), idle: CstateIndex(0) });
     // 400 of the 500 that it wants.
     run(&mut server, 4_000.0, 100.0);
     assert_eq!(server.plan, strongest);
@@ -76,7 +76,7 @@ fn cores_of_a_patient_service_are_ready_in_the_deepest_state() {
     // 133 us are no matter to a goal of half a second, nor 10 to one of 2 ms.
     for (target_us, idle) in [(300, 0), (2_000, 1), (500_000, 2)] {
         let server = server(EVERY_WAY[0], target_us);
-        let ready = Plan { active: CORES, gear: gears().fastest(), idle: CstateIndex(idle) };
+        let ready = Plan { active: CORES, point: points().fastest(), idle: CstateIndex(idle) };
         assert_eq!(server.plan, ready, "{target_us} us");
     }
 }
@@ -188,7 +188,7 @@ fn requests_that_come_by_the_dozen_are_no_surprise() {
 #[test]
 fn a_clock_that_changes_slowly_is_not_asked_to_follow_the_queue() {
     let params = Params { dvfs_delay: US(270), target: US(900), ..Params::default() };
-    let mut joint = Joint::new(params, CORES, &gears(), &states(), Instant::ZERO);
+    let mut joint = Joint::new(params, CORES, &points(), &states(), Instant::ZERO);
     for request in 0..40_000_u64 {
         let now = Instant::from_nanos(request * 5_000);
         joint.handle_timeout(now);

@@ -2,20 +2,20 @@
 //! many cores it takes then.
 //!
 //! A plan is made for the load of the last epoch; requests that come before the next show in the
-//! number of requests in the system at once. A request that finds `n` before `k` cores waits for n -
-//! k services, one after each E S / k, and then takes a service itself. In a steady gear it is in
-//! danger when that, with the tail of a service, exceeds the goal:
+//! number of requests in the system at once. A request that finds `n` before `k` cores waits for n
+//! - k services, one after each E S / k, and then takes a service itself. In a steady operating
+//! point it is in danger when that, with the tail of a service, exceeds the goal:
 //!
 //! ```text
 //!   (n - k) E S / k + tail(S) + exit latency  >  goal
 //! ```
 //!
-//! and from there on the gear is the fastest. The *alarm* is where the fastest gear is needed. From
-//! there on it is asked whether that is enough. The goal leaves a `budget` besides a service's
-//! tail; k cores that are awake work through k budget of it, those that have to be woken through
-//! the rest of it after their exit latency. If the requests in the system, and those that will come
-//! in excess meanwhile, do not fit, as many cores are woken as make them fit, and as many as the
-//! present rate needs, if it is above the plan's by more than chance.
+//! and from there on the operating point is the fastest. The *alarm* is where the fastest operating
+//! point is needed. From there on it is asked whether that is enough. The goal leaves a `budget`
+//! besides a service's tail; k cores that are awake work through k budget of it, those that have to
+//! be woken through the rest of it after their exit latency. If the requests in the system, and
+//! those that will come in excess meanwhile, do not fit, as many cores are woken as make them fit,
+//! and as many as the present rate needs, if it is above the plan's by more than chance.
 //!
 //! With a queue per core the number in the whole system says little about any one queue, but it
 //! says when the load is another. The alarm is five standard deviations above its mean then, if
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 /// The limits that are looked up at an event, and the needs of the answer to an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Guard {
-    /// Gears by the number of requests in a queue.
+    /// Operating points by the number of requests in a queue.
     pub pace: Pace,
     /// More in the system than this is an alarm.
     pub alarm: u32,
@@ -42,9 +42,9 @@ pub(super) struct Guard {
     active: u16,
     cores: u16,
     queueing: Queueing,
-    /// A mean service in the fastest gear.
+    /// A mean service in the fastest operating point.
     service_ns: f64,
-    /// The time that the goal leaves for waiting in the fastest gear.
+    /// The time that the goal leaves for waiting in the fastest operating point.
     budget_ns: f64,
     /// Time to wake a parked core.
     exit_ns: f64,
@@ -65,10 +65,10 @@ const WOKEN_LOAD: f64 = 0.8;
 const LONGEST_HOLD_NS: f64 = 10e6;
 
 impl Guard {
-    /// All cores run in the fastest gear: nothing can be done.
-    pub fn none(cores: u16, gears: &crate::frequency::GearTable) -> Self {
+    /// All cores run in the fastest operating point: nothing can be done.
+    pub fn none(cores: u16, points: &crate::frequency::PointTable) -> Self {
         Self {
-            pace: Pace::fastest(gears),
+            pace: Pace::fastest(points),
             alarm: u32::MAX,
             calm: 0,
             rate: f64::MAX,
@@ -89,20 +89,21 @@ impl Guard {
 
     /// For `base`, towards `goal_ns`; `rated` if it can keep it.
     pub fn new(model: &Model<'_>, base: Base, rated: Option<&Rated>, params: &Params, goal_ns: f64) -> Self {
-        let Model { shape, gears, states, .. } = model;
+        let Model { shape, points, states, .. } = model;
         let (active, servers) = (f64::from(base.active), model.queue(base.active).servers);
-        let tail_ns = |gear| shape.quantile_ns(model.quantile) * shape.stretch(gears.speed(gear));
+        let tail_ns = |point| shape.quantile_ns(model.quantile) * shape.stretch(points.speed(point));
         let exit_ns = states[base.idle.index()].exit_latency.as_nanos() as f64;
-        let danger = |gear| {
-            let room_ns = (goal_ns - exit_ns - tail_ns(gear)).max(0.0);
-            servers * (1.0 + room_ns / model.service_ns(gear))
+        let danger = |point| {
+            let room_ns = (goal_ns - exit_ns - tail_ns(point)).max(0.0);
+            servers * (1.0 + room_ns / model.service_ns(point))
         };
-        let fastest = gears.fastest();
+        let fastest = points.fastest();
         let (pace, per_queue) = match base.speed {
-            Speed::Steady(gear) => (Pace::steady(gear, danger(gear) as u32, gears), danger(gear)),
+            Speed::Steady(point) => (Pace::steady(point, danger(point) as u32, points), danger(point)),
             Speed::Graded(lowest, patience_ns) => {
-                let pace = Pace::graded(lowest, servers, patience_ns, gears, |gear| model.service_ns(gear));
-                let below = crate::frequency::GearIndex(fastest.0.saturating_sub(1));
+                let pace =
+                    Pace::graded(lowest, servers, patience_ns, points, |point| model.service_ns(point));
+                let below = crate::frequency::PointIndex(fastest.0.saturating_sub(1));
                 let alarm = if lowest < fastest { f64::from(pace.limit(below)) } else { danger(fastest) };
                 (pace, alarm)
             }
@@ -122,7 +123,7 @@ impl Guard {
         // A core that was woken stays as long as its wake-up has cost \[R AutoScale's t_wait\].
         let wake_ns = deepest.exit_latency.as_nanos() as f64;
         let saved = shallowest.power.0.saturating_sub(deepest.power.0).max(1) as f64;
-        let paid_back_ns = (wake_ns * gears.power(fastest).0 as f64 / saved).min(LONGEST_HOLD_NS);
+        let paid_back_ns = (wake_ns * points.power(fastest).0 as f64 / saved).min(LONGEST_HOLD_NS);
         let dvfs_ns = params.dvfs_delay.as_nanos() as f64;
         Self {
             pace,

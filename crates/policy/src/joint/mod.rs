@@ -13,16 +13,16 @@
 //! knows the arrival rate, its irregularity, and the distribution of service times. A model
 //! predicts tail and power of every *plan*: how many cores are active, how fast they run, in which
 //! idle state they spend their gaps; the others are *parked* in the deepest. The plan of least
-//! power within the goal is the *base*. How fast is a *pace*: one gear, or gears that follow the
-//! length of the queue at each event, which keeps the speed even at the load's need. Three things
-//! make up for the model's limits:
+//! power within the goal is the *base*. How fast is a *pace*: one operating point, or operating
+//! points that follow the length of the queue at each event, which keeps the speed even at the
+//! load's need. Three things make up for the model's limits:
 //! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is
 //!   missed by jumps of the load, which teach the model nothing, has plans made for the peaks
 //!   (`reserve`);
 //! - more requests in the system than the active cores can do in time are an *alarm*. If the
-//!   fastest gear is not enough, it begins a *surge*: as many cores as the queue and the present
-//!   rate need are woken, and all run in the fastest gear until the queue is short again and their
-//!   wake-up has paid (`guard`);
+//!   fastest operating point is not enough, it begins a *surge*: as many cores as the queue and the
+//!   present rate need are woken, and all run in the fastest operating point until the queue is
+//!   short again and their wake-up has paid (`guard`);
 //! - an alarm at which the rate turns out to be another ends the epoch early; a load that stops
 //!   ends it with the least plan at its regular end.
 //!
@@ -33,13 +33,13 @@
 //! quantile of the response time. A *core* is one server of the queue: with hyperthreads, a
 //! hyperthread.
 //!
-//! **Invariants.** At least one core is active and at most all; gear and state are in their
-//! tables; a base plan's cores are busy for at most 98 % of the time in their fastest gear at the
-//! rate that it is made for, and if no such plan keeps the goal it is all cores in the fastest gear
-//! and *ready*, in the deepest state whose exit is no matter to the goal, as it is until enough is
-//! known; an arrival lowers nothing (cores, gear, readiness); the same calls give the same plans;
-//! timeouts may come early, late or twice. Work per event is constant, and nothing is allocated but
-//! when a plan is made.
+//! **Invariants.** At least one core is active and at most all; operating point and state are in
+//! their tables; a base plan's cores are busy for at most 98 % of the time in their fastest
+//! operating point at the rate that it is made for, and if no such plan keeps the goal it is all
+//! cores in the fastest operating point and *ready*, in the deepest state whose exit is no matter
+//! to the goal, as it is until enough is known; an arrival lowers nothing (cores, operating point,
+//! readiness); the same calls give the same plans; timeouts may come early, late or twice. Work per
+//! event is constant, and nothing is allocated but when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a
 //! `pace`; `search` chooses; `guard` watches; `correction` and `reserve` learn.
@@ -63,7 +63,7 @@ pub use params::{ENTRY, Params, Queueing};
 pub use server::Server;
 
 use crate::SleepState;
-use crate::frequency::{GearIndex, GearTable};
+use crate::frequency::{PointIndex, PointTable};
 use arrivals::{Arrivals, Load};
 use correction::{Correction, Kind};
 use guard::Guard;
@@ -79,8 +79,8 @@ pub struct Plan {
     /// So many cores take requests. The others finish their requests and sleep in the deepest
     /// state.
     pub active: u16,
-    /// The gear of the active cores.
-    pub gear: GearIndex,
+    /// The operating point of the active cores.
+    pub point: PointIndex,
     /// The idle state of the active cores.
     pub idle: CstateIndex,
 }
@@ -90,7 +90,7 @@ impl Plan {
     fn stronger(self, other: Self) -> Self {
         Self {
             active: self.active.max(other.active),
-            gear: self.gear.max(other.gear),
+            point: self.point.max(other.point),
             idle: self.idle.min(other.idle),
         }
     }
@@ -100,7 +100,7 @@ impl Plan {
 pub struct Joint {
     params: Params,
     cores: u16,
-    gears: GearTable,
+    points: PointTable,
     states: Vec<SleepState>,
     /// In which a core is as good as awake.
     ready: CstateIndex,
@@ -123,26 +123,26 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// For `cores` cores with these gears and these idle states, shallow to deep. Nothing is known
-    /// yet.
+    /// For `cores` cores with these operating points and these idle states, shallow to deep.
+    /// Nothing is known yet.
     ///
     /// # Panics
     /// Without a core or an idle state.
-    pub fn new(params: Params, cores: u16, gears: &GearTable, states: &[SleepState], now: Instant) -> Self {
+    pub fn new(params: Params, cores: u16, points: &PointTable, states: &[SleepState], now: Instant) -> Self {
         assert!(cores > 0 && !states.is_empty(), "a server has cores, and each an idle state");
         let matters_ns = params.target_ns() * NO_MATTER;
         let deep = states.iter().rposition(|state| state.exit_latency.as_nanos() as f64 <= matters_ns);
         let ready = CstateIndex(deep.unwrap_or(0) as u8);
-        let base = Base { active: cores, speed: Speed::Steady(gears.fastest()), idle: ready };
+        let base = Base { active: cores, speed: Speed::Steady(points.fastest()), idle: ready };
         Self {
             params,
             cores,
-            gears: *gears,
+            points: *points,
             states: states.to_vec(),
             ready,
-            plan: Plan { active: cores, gear: gears.fastest(), idle: ready },
+            plan: Plan { active: cores, point: points.fastest(), idle: ready },
             base,
-            guard: Guard::none(cores, gears),
+            guard: Guard::none(cores, points),
             in_system: 0,
             watch_above: u32::MAX,
             watch_below: 0,
@@ -160,12 +160,12 @@ impl Joint {
         self.plan
     }
 
-    /// The gear for a core whose own queue holds so many requests, that in service included: not
-    /// slower than the plan's. To be asked whenever that number changes, with [`Queueing::PerCore`]
-    /// and [`Params::graded`].
+    /// The operating point for a core whose own queue holds so many requests, that in service
+    /// included: not slower than the plan's. To be asked whenever that number changes, with
+    /// [`Queueing::PerCore`] and [`Params::graded`].
     #[inline]
-    pub fn gear(&self, queued: u32) -> GearIndex {
-        self.plan.gear.max(self.guard.pace.gear(queued))
+    pub fn point(&self, queued: u32) -> PointIndex {
+        self.plan.point.max(self.guard.pace.point(queued))
     }
 
     /// A request has come; there are `in_system` with it. Returns the new decision, if it differs
@@ -234,22 +234,22 @@ impl Joint {
         self.epoch_ends = Some(now + self.params.epoch_after_jump());
     }
 
-    /// The base plan, in the gear that it has for so many requests.
+    /// The base plan, in the operating point that it has for so many requests.
     fn base_plan(&self) -> Plan {
-        let gear = match self.params.queueing {
-            Queueing::Shared => self.guard.pace.gear(self.in_system),
+        let point = match self.params.queueing {
+            Queueing::Shared => self.guard.pace.point(self.in_system),
             Queueing::PerCore => self.base.speed.lowest(),
         };
-        Plan { active: self.base.active, gear, idle: self.base.idle }
+        Plan { active: self.base.active, point, idle: self.base.idle }
     }
 
     /// Sets the limits that the next events are compared with.
     fn watch(&mut self) {
-        let (pace, gear) = (&self.guard.pace, self.plan.gear);
+        let (pace, point) = (&self.guard.pace, self.plan.point);
         (self.watch_above, self.watch_below) = match (self.surge_until, self.params.queueing) {
             (Some(_), _) => (self.guard.alarm, self.guard.calm),
             (None, Queueing::Shared) => {
-                (pace.limit(gear).min(self.guard.alarm), pace.slower_at(gear).unwrap_or(0))
+                (pace.limit(point).min(self.guard.alarm), pace.slower_at(point).unwrap_or(0))
             }
             (None, Queueing::PerCore) => (self.guard.alarm, 0),
         };
@@ -284,7 +284,7 @@ impl Joint {
             quantile,
             queueing: self.params.queueing,
             cores: self.cores,
-            gears: &self.gears,
+            points: &self.points,
             states: &self.states,
         };
         let dvfs_ns = self.params.dvfs_delay.as_nanos() as f64;
@@ -326,7 +326,7 @@ impl Joint {
     }
 
     fn strongest(&self) -> Base {
-        Base { active: self.cores, speed: Speed::Steady(self.gears.fastest()), idle: self.ready }
+        Base { active: self.cores, speed: Speed::Steady(self.points.fastest()), idle: self.ready }
     }
 }
 

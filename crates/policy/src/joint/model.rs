@@ -1,8 +1,9 @@
 //! The effect of a plan: the tail of the response time, and the power. Here for cores that run in
-//! one gear; with a gear that follows the queue, `chain` says how many wait and how long.
+//! one operating point; with an operating point that follows the queue, `chain` says how many wait
+//! and how long.
 //!
-//! Terms. `k` cores are active, in a gear in which everything takes `stretch` as long as at the
-//! nominal clock; a mean service then takes E S. The load is rho = lambda E S / k.
+//! Terms. `k` cores are active, in an operating point in which everything takes `stretch` as long
+//! as at the nominal clock; a mean service then takes E S. The load is rho = lambda E S / k.
 //!
 //! **Tail.** Response = wait + service (+ exit latency).
 //! - *A queue per core*: each core is an M/G/1 queue with lambda / k. A request waits with
@@ -19,16 +20,16 @@
 //!   so taken for slower than they are, until the measured tail says so.
 //!
 //! **Power.** A core works lambda E S / k of its time. A sleep begins whenever a core runs out of
-//! work and costs one exit latency at the gear's power. With nu sleeps per second, k - lambda E S
-//! idle or waking cores and exit latency x:
+//! work and costs one exit latency at the operating point's power. With nu sleeps per second, k -
+//! lambda E S idle or waking cores and exit latency x:
 //!
 //! ```text
 //!   nu = lambda (1 - P(wait)) / (1 + lambda (1 - P(wait)) x / (k - lambda E S))
 //! ```
 //!
 //! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep.
-//! Target residencies play no part: exit latencies and powers express them, for each gear by
-//! itself.
+//! Target residencies play no part: exit latencies and powers express them, for each operating
+//! point by itself.
 //!
 //! Error: `accuracy` tests it against exact values and simulation.
 
@@ -36,7 +37,7 @@ use super::params::Queueing;
 use super::service::{Part, Shape};
 use super::waiting::Waiting;
 use crate::SleepState;
-use crate::frequency::{GearIndex, GearTable};
+use crate::frequency::{PointIndex, PointTable};
 
 /// A load and a machine, as a plan is made for them. Times in nanoseconds, power in microwatts.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,7 @@ pub(super) struct Model<'a> {
     pub quantile: f64,
     pub queueing: Queueing,
     pub cores: u16,
-    pub gears: &'a GearTable,
+    pub points: &'a PointTable,
     pub states: &'a [SleepState],
 }
 
@@ -79,8 +80,8 @@ pub(super) struct Running {
 pub(super) const STABLE: f64 = 0.98;
 
 impl Model<'_> {
-    pub fn service_ns(&self, gear: GearIndex) -> f64 {
-        self.shape.mean_ns * self.shape.stretch(self.gears.speed(gear))
+    pub fn service_ns(&self, point: PointIndex) -> f64 {
+        self.shape.mean_ns * self.shape.stretch(self.points.speed(point))
     }
 
     /// Each queue's part of the load.
@@ -94,11 +95,11 @@ impl Model<'_> {
         }
     }
 
-    /// `active` cores in one gear, and the quantile of their response time; `None` beyond the
-    /// stability bound.
-    pub fn steady(&self, active: u16, gear: GearIndex) -> Option<(Running, f64)> {
+    /// `active` cores in one operating point, and the quantile of their response time; `None`
+    /// beyond the stability bound.
+    pub fn steady(&self, active: u16, point: PointIndex) -> Option<(Running, f64)> {
         let cores = f64::from(active);
-        let stretch = self.shape.stretch(self.gears.speed(gear));
+        let stretch = self.shape.stretch(self.points.speed(point));
         let busy = self.rate * self.shape.mean_ns * stretch;
         let load = busy / cores;
         if load.is_nan() || load > STABLE {
@@ -123,7 +124,7 @@ impl Model<'_> {
         let queues = cores / servers;
         let running = Running {
             busy,
-            work_power: busy * self.gears.power(gear).0 as f64,
+            work_power: busy * self.points.power(point).0 as f64,
             waits,
             number: busy + queued * queues,
             deviation: (variance * queues).sqrt(),
@@ -131,15 +132,15 @@ impl Model<'_> {
         Some((running, tail_ns))
     }
 
-    /// Power of all cores, those that are not active in the deepest state; wake-ups in `gear`.
-    pub fn power(&self, active: u16, gear: GearIndex, idle: usize, running: &Running) -> f64 {
+    /// Power of all cores, those that are not active in the deepest state; wake-ups in `point`.
+    pub fn power(&self, active: u16, point: PointIndex, idle: usize, running: &Running) -> f64 {
         let (state, deepest) = (&self.states[idle], &self.states[self.states.len() - 1]);
         let idle_cores = (f64::from(active) - running.busy).max(1e-6);
         let found_idle = self.rate * (1.0 - running.waits);
         let exit_ns = state.exit_latency.as_nanos() as f64;
         let sleeps = found_idle / (1.0 + found_idle * exit_ns / idle_cores);
         running.work_power
-            + sleeps * exit_ns * self.gears.power(gear).0 as f64
+            + sleeps * exit_ns * self.points.power(point).0 as f64
             + (idle_cores - sleeps * exit_ns).max(0.0) * state.power.0 as f64
             + f64::from(self.cores - active) * deepest.power.0 as f64
     }
@@ -147,20 +148,20 @@ impl Model<'_> {
     /// No speed brings `active` cores that idle in this state below it: as if waking cost nothing.
     pub fn least_power(&self, active: u16, idle: usize) -> f64 {
         let power = |state: usize| self.states[state].power.0 as f64;
-        let work = self.rate * self.cost(self.frugal_gear(idle), idle);
+        let work = self.rate * self.cost(self.frugal_point(idle), idle);
         work + f64::from(active) * power(idle) + f64::from(self.cores - active) * power(self.states.len() - 1)
     }
 
-    /// The gear in which work costs least, against sleeping in this state for the time that it
-    /// saves.
-    pub fn frugal_gear(&self, idle: usize) -> GearIndex {
-        let cheapest = self.gears.iter().min_by(|&a, &b| self.cost(a, idle).total_cmp(&self.cost(b, idle)));
-        cheapest.unwrap_or(self.gears.fastest())
+    /// The operating point in which work costs least, against sleeping in this state for the time
+    /// that it saves.
+    pub fn frugal_point(&self, idle: usize) -> PointIndex {
+        let cheapest = self.points.iter().min_by(|&a, &b| self.cost(a, idle).total_cmp(&self.cost(b, idle)));
+        cheapest.unwrap_or(self.points.fastest())
     }
 
     /// Of a mean service, more than sleeping for as long.
-    fn cost(&self, gear: GearIndex, idle: usize) -> f64 {
-        (self.gears.power(gear).0 as f64 - self.states[idle].power.0 as f64) * self.service_ns(gear)
+    fn cost(&self, point: PointIndex, idle: usize) -> f64 {
+        (self.points.power(point).0 as f64 - self.states[idle].power.0 as f64) * self.service_ns(point)
     }
 }
 

@@ -172,8 +172,8 @@ impl Params {
         self.epoch_after_jump.min(self.epoch).max(LEAST_EPOCH)
     }
 
-    /// The tail to be expected where the model says this one: another policy that chooses gears
-    /// spends the rest of the goal.
+    /// The tail to be expected where the model says this one: another policy that chooses operating
+    /// points spends the rest of the goal.
     pub(super) fn expected_ns(&self, modelled_ns: f64) -> f64 {
         if self.paced_elsewhere { modelled_ns.max(self.target_ns()) } else { modelled_ns }
     }

@@ -2,7 +2,7 @@
 
 use super::simulated::states;
 use super::*;
-use crate::frequency::gears::tests::nine_gears;
+use crate::frequency::points::tests::nine_points;
 use proptest::prelude::*;
 
 /// An event that a driver reports next, some time later.
@@ -83,8 +83,8 @@ proptest! {
         cores in 1_u16..20,
         events in events(),
     ) {
-        let gears = nine_gears();
-        let mut joint = Joint::new(params, cores, &gears, &states(), Instant::ZERO);
+        let points = nine_points();
+        let mut joint = Joint::new(params, cores, &points, &states(), Instant::ZERO);
         let (mut now, mut in_system) = (Instant::ZERO, 0);
         for (gap_us, event) in events {
             now += Duration::from_micros(gap_us);
@@ -92,11 +92,11 @@ proptest! {
             play(&mut joint, now, event, &mut in_system, |joint, arrival, before| {
                 let plan = joint.plan();
                 let possible = (1..=cores).contains(&plan.active)
-                    && plan.gear.index() < gears.count()
+                    && plan.point.index() < points.count()
                     && plan.idle.index() < states().len();
                 let stronger = !arrival || plan.stronger(before) == plan;
-                let gears_rise = (0..100).all(|queued| joint.gear(queued) <= joint.gear(queued + 1));
-                if !(possible && stronger && gears_rise && joint.gear(0) >= plan.gear) {
+                let points_rise = (0..100).all(|queued| joint.point(queued) <= joint.point(queued + 1));
+                if !(possible && stronger && points_rise && joint.point(0) >= plan.point) {
                     failed = Some((plan, before));
                 }
             });
@@ -116,7 +116,7 @@ proptest! {
         events in events(),
         at in 0_usize..400,
     ) {
-        let mut one = Joint::new(params, 8, &nine_gears(), &states(), Instant::ZERO);
+        let mut one = Joint::new(params, 8, &nine_points(), &states(), Instant::ZERO);
         let mut other = one.clone();
         let (mut now, mut in_system, mut in_other) = (Instant::ZERO, 0, 0);
         for (step, (gap_us, event)) in events.into_iter().enumerate() {
@@ -134,7 +134,7 @@ proptest! {
 
     #[test]
     fn timeouts_that_nobody_asked_for_change_nothing(params in params(), events in events()) {
-        let mut joint = Joint::new(params, 8, &nine_gears(), &states(), Instant::ZERO);
+        let mut joint = Joint::new(params, 8, &nine_points(), &states(), Instant::ZERO);
         let (mut now, mut in_system) = (Instant::ZERO, 0);
         for (gap_us, event) in events {
             now += Duration::from_micros(gap_us);

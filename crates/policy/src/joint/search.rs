@@ -1,12 +1,13 @@
 //! The plan of least power among those that keep the goal.
 //!
 //! Three numbers make a plan: how many cores are active, in which idle state they spend their gaps,
-//! and how fast they run. Work costs least in one gear, the *frugal* one: slower, it takes so long
-//! that the core's leakage and the sleep that it misses cost more than voltage saves. So for given
-//! cores and state nothing is better than the frugal gear if it keeps the goal; if it does not, the
-//! slowest steady gear that does, or a pace that is graded from the frugal gear upwards, with the
-//! most patience that does. More cores never need a faster gear, so the search for it descends the
-//! gears once while it ascends the cores; patience is found by halving.
+//! and how fast they run. Work costs least in one operating point, the *frugal* one: slower, it
+//! takes so long that the core's leakage and the sleep that it misses cost more than voltage saves.
+//! So for given cores and state nothing is better than the frugal operating point if it keeps the
+//! goal; if it does not, the slowest steady operating point that does, or a pace that is graded
+//! from the frugal operating point upwards, with the most patience that does. More cores never need
+//! a faster operating point, so the search for it descends the operating points once while it
+//! ascends the cores; patience is found by halving.
 //!
 //! For a given state, power falls with the number of cores, because they may run slower, and then
 //! rises, because more of them idle. The search ends where it has risen twice in a row, or where
@@ -16,17 +17,18 @@ use super::chain::{Chain, Links};
 use super::correction::Kind;
 use super::model::{Model, Running};
 use super::pace::Pace;
-use crate::frequency::GearIndex;
+use crate::frequency::PointIndex;
 use machine::CstateIndex;
 use serde::{Deserialize, Serialize};
 
-/// How gears follow the queue.
+/// How operating points follow the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Speed {
-    /// One gear at every queue length.
-    Steady(GearIndex),
-    /// From this gear upwards, so that everything is done within the patience, in nanoseconds.
-    Graded(GearIndex, f64),
+    /// One operating point at every queue length.
+    Steady(PointIndex),
+    /// From this operating point upwards, so that everything is done within the patience, in
+    /// nanoseconds.
+    Graded(PointIndex, f64),
 }
 
 impl Speed {
@@ -38,10 +40,10 @@ impl Speed {
         }
     }
 
-    /// The gear while there is little to do.
-    pub fn lowest(self) -> GearIndex {
+    /// The operating point while there is little to do.
+    pub fn lowest(self) -> PointIndex {
         match self {
-            Self::Steady(gear) | Self::Graded(gear, _) => gear,
+            Self::Steady(point) | Self::Graded(point, _) => point,
         }
     }
 }
@@ -66,15 +68,15 @@ pub(super) struct Rated {
 /// A search; it remembers its questions.
 pub(super) struct Search<'a> {
     model: Model<'a>,
-    /// From asking for a gear until it works.
+    /// From asking for an operating point until it works.
     dvfs_ns: f64,
-    /// Of so many cores in one gear; not stable, or their work and their tail.
+    /// Of so many cores in one operating point; not stable, or their work and their tail.
     steady: Vec<Option<Option<(Running, f64)>>>,
 }
 
-/// The slowest gear that kept the goal with fewer cores.
+/// The slowest operating point that kept the goal with fewer cores.
 struct Fewer {
-    gear: Option<GearIndex>,
+    point: Option<PointIndex>,
     patience: i32,
 }
 
@@ -97,7 +99,7 @@ const WORTH_OF_GOAL: f64 = 0.1;
 
 impl<'a> Search<'a> {
     pub fn new(model: Model<'a>, dvfs_ns: f64) -> Self {
-        Self { model, dvfs_ns, steady: vec![None; usize::from(model.cores) * model.gears.count()] }
+        Self { model, dvfs_ns, steady: vec![None; usize::from(model.cores) * model.points.count()] }
     }
 
     /// The effect of `base`; `None` beyond the stability bound.
@@ -105,7 +107,7 @@ impl<'a> Search<'a> {
         let Base { active, speed, idle } = base;
         let exit_ns = self.exit_ns(idle.index());
         let (running, tail_ns) = match speed {
-            Speed::Steady(gear) => self.steady(active, gear)?,
+            Speed::Steady(point) => self.steady(active, point)?,
             Speed::Graded(lowest, patience_ns) => {
                 let links = Links::new(&self.model, active)?;
                 let chain = self.chain(&links, active, lowest, patience_ns);
@@ -122,7 +124,7 @@ impl<'a> Search<'a> {
         let mut best: Option<Candidate> = None;
         for idle in 0..self.model.states.len() {
             let (mut fewer, mut least, mut rises) =
-                (Fewer { gear: None, patience: PATIENCES }, f64::INFINITY, 0);
+                (Fewer { point: None, patience: PATIENCES }, f64::INFINITY, 0);
             for active in 1..=self.model.cores {
                 // It rises with the number of cores.
                 if best.is_some_and(|best| self.model.least_power(active, idle) >= best.power) {
@@ -157,14 +159,14 @@ impl<'a> Search<'a> {
         graded_goal_ns: Option<f64>,
         fewer: &mut Fewer,
     ) -> Option<Candidate> {
-        let frugal = self.model.frugal_gear(idle);
+        let frugal = self.model.frugal_point(idle);
         let room_ns = goal_ns - self.exit_ns(idle);
-        let mut next = fewer.gear.map_or(Some(self.model.gears.fastest()), below);
+        let mut next = fewer.point.map_or(Some(self.model.points.fastest()), below);
         while let Some(slower) = next
             && slower >= frugal
             && self.steady(active, slower).is_some_and(|(_, tail_ns)| tail_ns <= room_ns)
         {
-            fewer.gear = Some(slower);
+            fewer.point = Some(slower);
             next = below(slower);
         }
         let model = self.model;
@@ -172,16 +174,16 @@ impl<'a> Search<'a> {
             let power = model.power(active, speed.lowest(), idle, &running);
             Candidate { base: Base { active, speed, idle: CstateIndex(idle as u8) }, power }
         };
-        let steady = match fewer.gear {
-            Some(gear) => {
-                self.steady(active, gear).map(|(running, _)| candidate(Speed::Steady(gear), running))
+        let steady = match fewer.point {
+            Some(point) => {
+                self.steady(active, point).map(|(running, _)| candidate(Speed::Steady(point), running))
             }
             None => None,
         };
-        let Some(goal_ns) = graded_goal_ns.filter(|_| fewer.gear != Some(frugal)) else { return steady };
+        let Some(goal_ns) = graded_goal_ns.filter(|_| fewer.point != Some(frugal)) else { return steady };
         let room_ns = goal_ns - self.exit_ns(idle) - self.dvfs_ns;
-        let lowest = self.lowest_gear(frugal, room_ns);
-        if lowest == self.model.gears.fastest() {
+        let lowest = self.lowest_point(frugal, room_ns);
+        if lowest == self.model.points.fastest() {
             return steady;
         }
         let patience = self.most_patient(active, lowest, room_ns, &mut fewer.patience);
@@ -193,14 +195,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The slowest gear, but not slower than `frugal`, that takes half of the misses at most for
-    /// requests that never waited.
-    fn lowest_gear(&self, frugal: GearIndex, room_ns: f64) -> GearIndex {
-        let Model { shape, gears, quantile, .. } = self.model;
+    /// The slowest operating point, but not slower than `frugal`, that takes half of the misses at
+    /// most for requests that never waited.
+    fn lowest_point(&self, frugal: PointIndex, room_ns: f64) -> PointIndex {
+        let Model { shape, points, quantile, .. } = self.model;
         let long_ns = shape.quantile_ns(1.0 - (1.0 - quantile) / 2.0);
         let quick =
-            |gear: &GearIndex| *gear >= frugal && long_ns * shape.stretch(gears.speed(*gear)) <= room_ns;
-        gears.iter().find(quick).unwrap_or(gears.fastest())
+            |point: &PointIndex| *point >= frugal && long_ns * shape.stretch(points.speed(*point)) <= room_ns;
+        points.iter().find(quick).unwrap_or(points.fastest())
     }
 
     /// The most patience with which responses stay within `room_ns`, and the work of the cores
@@ -208,7 +210,7 @@ impl<'a> Search<'a> {
     fn most_patient(
         &self,
         active: u16,
-        lowest: GearIndex,
+        lowest: PointIndex,
         room_ns: f64,
         known: &mut i32,
     ) -> Option<(f64, Running)> {
@@ -237,23 +239,23 @@ impl<'a> Search<'a> {
         found
     }
 
-    fn chain(&self, links: &Links, active: u16, lowest: GearIndex, patience_ns: f64) -> Chain<'a> {
+    fn chain(&self, links: &Links, active: u16, lowest: PointIndex, patience_ns: f64) -> Chain<'a> {
         let servers = self.model.queue(active).servers;
-        let service_ns = |gear| self.model.service_ns(gear);
+        let service_ns = |point| self.model.service_ns(point);
         Chain::new(
             self.model,
             links,
-            &Pace::graded(lowest, servers, patience_ns, self.model.gears, service_ns),
+            &Pace::graded(lowest, servers, patience_ns, self.model.points, service_ns),
         )
     }
 
-    fn place(&self, active: u16, gear: GearIndex) -> usize {
-        usize::from(active - 1) * self.model.gears.count() + gear.index()
+    fn place(&self, active: u16, point: PointIndex) -> usize {
+        usize::from(active - 1) * self.model.points.count() + point.index()
     }
 
-    fn steady(&mut self, active: u16, gear: GearIndex) -> Option<(Running, f64)> {
-        let place = self.place(active, gear);
-        *self.steady[place].get_or_insert_with(|| self.model.steady(active, gear))
+    fn steady(&mut self, active: u16, point: PointIndex) -> Option<(Running, f64)> {
+        let place = self.place(active, point);
+        *self.steady[place].get_or_insert_with(|| self.model.steady(active, point))
     }
 
     fn exit_ns(&self, idle: usize) -> f64 {
@@ -261,8 +263,8 @@ impl<'a> Search<'a> {
     }
 }
 
-fn below(gear: GearIndex) -> Option<GearIndex> {
-    gear.0.checked_sub(1).map(GearIndex)
+fn below(point: PointIndex) -> Option<PointIndex> {
+    point.0.checked_sub(1).map(PointIndex)
 }
 
 #[cfg(test)]
@@ -270,20 +272,22 @@ mod tests {
     use super::super::accuracy::{exponential, hyperexponential, lognormal, shape};
     use super::super::model::STABLE;
     use super::super::params::Queueing;
-    use super::super::simulated::{gears, states};
+    use super::super::simulated::{points, states};
     use super::*;
     use proptest::prelude::*;
 
     /// By idle state, the least power of all steady plans, and of graded ones from the same lowest
-    /// gears, asked one by one.
+    /// operating points, asked one by one.
     fn exhaustive(search: &mut Search<'_>, goal_ns: f64) -> Vec<f64> {
         let mut all = Vec::new();
         for idle in 0..search.model.states.len() {
             let mut best = f64::INFINITY;
-            let lowest = search
-                .lowest_gear(search.model.frugal_gear(idle), goal_ns - search.exit_ns(idle) - search.dvfs_ns);
+            let lowest = search.lowest_point(
+                search.model.frugal_point(idle),
+                goal_ns - search.exit_ns(idle) - search.dvfs_ns,
+            );
             for active in 1..=search.model.cores {
-                let steady = search.model.gears.iter().map(Speed::Steady);
+                let steady = search.model.points.iter().map(Speed::Steady);
                 let patience =
                     |step| (goal_ns - search.dvfs_ns - search.exit_ns(idle)) * PATIENCE_STEP.powi(step);
                 let patient = |patience_ns: &f64| *patience_ns >= QUICK_CLOCK * search.dvfs_ns;
@@ -314,11 +318,11 @@ mod tests {
             per_core in any::<bool>(),
         ) {
             let shape = shape([exponential, lognormal, hyperexponential][service], 0.99);
-            let (gears, states) = (gears(), states());
+            let (points, states) = (points(), states());
             let queueing = if per_core { Queueing::PerCore } else { Queueing::Shared };
             let (rate, cores) = (load * 10.0 / shape.mean_ns, 10);
-            let (gears, states) = (&gears, &states);
-            let model = Model { shape: &shape, rate, scv, quantile: 0.99, queueing, cores, gears, states };
+            let (points, states) = (&points, &states);
+            let model = Model { shape: &shape, rate, scv, quantile: 0.99, queueing, cores, points, states };
             let goal_ns = goal_us * 1e3;
             let found = Search::new(model, 10e3).best(goal_ns, Some(goal_ns));
             let mut search = Search::new(model, 10e3);
@@ -328,8 +332,8 @@ mod tests {
                 // Tails are solved to a five-hundredth.
                 prop_assert!(found.tail_ns <= goal_ns * 1.003, "{:?}", found);
                 let busy_most = match found.base.speed {
-                    Speed::Steady(gear) => rate * model.service_ns(gear),
-                    Speed::Graded(..) => rate * model.service_ns(gears.fastest()),
+                    Speed::Steady(point) => rate * model.service_ns(point),
+                    Speed::Graded(..) => rate * model.service_ns(points.fastest()),
                 };
                 prop_assert!(busy_most <= STABLE * f64::from(found.base.active), "{:?}", found);
                 // A deeper sleep may draw less, by the worth of its longer exit.

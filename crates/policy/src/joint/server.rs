@@ -14,8 +14,8 @@ pub struct Server {
 
 impl Server {
     pub(super) fn new(making: &Making<'_>) -> Self {
-        let (gears, states) = (making.gears(), making.states());
-        let joint = Joint::new(making.params(), making.workers, &gears, &states, Instant::ZERO);
+        let (points, states) = (making.points(), making.states());
+        let joint = Joint::new(making.params(), making.workers, &points, &states, Instant::ZERO);
         let plan = joint.plan();
         let mut server = Self { joint, decisions: [None; 3], due: None };
         server.follow(Some(plan));
@@ -23,11 +23,11 @@ impl Server {
     }
 
     fn follow(&mut self, plan: Option<Plan>) {
-        if let Some(Plan { active, gear, idle }) = plan {
+        if let Some(Plan { active, point, idle }) = plan {
             self.decisions = [
                 Some(Decision::Active(active)),
                 Some(Decision::IdleStates { active: idle, parked: None }),
-                Some(Decision::Gears(gear)),
+                Some(Decision::Points(point)),
             ];
         }
         let due = self.joint.poll_timeout();

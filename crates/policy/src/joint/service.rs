@@ -2,8 +2,9 @@
 //! waiting for memory.
 //!
 //! A slower clock stretches the computing part only. The policy takes the memory part as the same
-//! share of every request: then one distribution serves all gears, stretched by one factor for
-//! each. Where memory time is independent of computing the tail is a little shorter than that.
+//! share of every request: then one distribution serves all operating points, stretched by one
+//! factor for each. Where memory time is independent of computing the tail is a little shorter than
+//! that.
 
 use super::lengths::Lengths;
 use super::waiting::Residual;

@@ -2,12 +2,13 @@
 //! section 4.3, exponential service of 10 us.
 //!
 //! A request finds its queue; a core without work sleeps in the plan's state, or if it is parked in
-//! the deepest; waking takes the exit latency at the gear's power; a clock changes 10 us after it
-//! was asked to, the work in progress with it. A core that is parked finishes its requests.
+//! the deepest; waking takes the exit latency at the operating point's power; a clock changes 10 us
+//! after it was asked to, the work in progress with it. A core that is parked finishes its
+//! requests.
 
 use super::random::Random;
 use super::*;
-use machine::{ClockDomain, FrequencyTable, Gear, GearKind, Kilohertz, Microwatts};
+use machine::{ClockDomain, FrequencyTable, Kilohertz, Microwatts, OperatingPoint, PointKind};
 use std::collections::VecDeque;
 
 pub(super) const CORES: u16 = 10;
@@ -15,21 +16,21 @@ const WORK_NS: f64 = 10_000.0;
 const DVFS_NS: f64 = 10_000.0;
 
 /// 0.8 to 2.1 GHz with the powers that the preset `peafowl-simulation` states.
-pub(super) fn gears() -> GearTable {
+pub(super) fn points() -> PointTable {
     let volts = |mhz: f64| 0.7 + 0.3 * (mhz - 800.0) / 2_200.0;
-    let gear = |mhz: u64| {
+    let point = |mhz: u64| {
         let (volts, share) = (volts(mhz as f64) / volts(2_100.0), mhz as f64 / 2_100.0);
         let watts = 5.7 * (0.15 * volts + 0.85 * volts * volts * share);
         let power = Microwatts::from_watts(watts.max(2.0));
-        Gear { frequency: Kilohertz(mhz * 1_000), power, kind: GearKind::Pstate }
+        OperatingPoint { frequency: Kilohertz(mhz * 1_000), power, kind: PointKind::Pstate }
     };
     let table = FrequencyTable {
-        gears: (8..=21).map(|step| gear(step * 100)).collect(),
+        points: (8..=21).map(|step| point(step * 100)).collect(),
         domain: ClockDomain::Core,
         delay: Duration::from_micros(10),
         stall: Duration::ZERO,
     };
-    GearTable::new(&table).unwrap()
+    PointTable::new(&table).unwrap()
 }
 
 /// C1, C1E and C6 of a Xeon Silver 4116, as in the presets of `machine`.
@@ -60,8 +61,8 @@ enum Doing {
 struct Core {
     doing: Doing,
     queue: VecDeque<(f64, f64)>,
-    gear: GearIndex,
-    gear_changes: Option<(f64, GearIndex)>,
+    point: PointIndex,
+    point_changes: Option<(f64, PointIndex)>,
 }
 
 pub(super) struct Server {
@@ -71,7 +72,7 @@ pub(super) struct Server {
     pub plan: Plan,
     cores: Vec<Core>,
     shared: VecDeque<(f64, f64)>,
-    gears: GearTable,
+    points: PointTable,
     states: Vec<SleepState>,
     pub now: f64,
     in_system: u32,
@@ -104,8 +105,8 @@ fn p99(responses: &[f64]) -> f64 {
 
 impl Server {
     pub fn new(params: Params, fixed: Option<Plan>, seed: u64) -> Self {
-        let gears = gears();
-        let joint = Joint::new(params, CORES, &gears, &states(), Instant::ZERO);
+        let points = points();
+        let joint = Joint::new(params, CORES, &points, &states(), Instant::ZERO);
         let plan = fixed.unwrap_or(joint.plan());
         let joint = fixed.is_none().then_some(joint);
         let core = |at: u16| Core {
@@ -113,8 +114,8 @@ impl Server {
                 state: if at < plan.active { plan.idle.index() } else { states().len() - 1 },
             },
             queue: VecDeque::new(),
-            gear: plan.gear,
-            gear_changes: None,
+            point: plan.point,
+            point_changes: None,
         };
         Self {
             queueing: params.queueing,
@@ -122,7 +123,7 @@ impl Server {
             plan,
             cores: (0..CORES).map(core).collect(),
             shared: VecDeque::new(),
-            gears,
+            points,
             states: states(),
             now: 0.0,
             in_system: 0,
@@ -180,13 +181,13 @@ impl Server {
     fn advance(&mut self, until: f64) {
         loop {
             let due = |core: &Core| match core.doing {
-                Doing::Working { left_ns, .. } => self.now + left_ns / self.gears.speed(core.gear),
+                Doing::Working { left_ns, .. } => self.now + left_ns / self.points.speed(core.point),
                 Doing::Waking { until } => until,
                 Doing::Asleep { .. } => f64::INFINITY,
             };
             let dues = self.cores.iter().map(due).enumerate();
             let (core, core_at) = dues.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
-            let change = |core: &Core| core.gear_changes.map_or(f64::INFINITY, |(at, _)| at);
+            let change = |core: &Core| core.point_changes.map_or(f64::INFINITY, |(at, _)| at);
             let changes = self.cores.iter().map(change).enumerate();
             let (clock, clock_at) = changes.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
             let timer = self.joint.as_ref().and_then(Joint::poll_timeout);
@@ -197,7 +198,7 @@ impl Server {
                 self.core_is_due(core);
             } else if next == clock_at {
                 let core = &mut self.cores[clock];
-                core.gear = core.gear_changes.take().unwrap().1;
+                core.point = core.point_changes.take().unwrap().1;
             } else if next == until {
                 return;
             } else if let Some(joint) = &mut self.joint {
@@ -212,10 +213,10 @@ impl Server {
         for core in &mut self.cores {
             watts += match &mut core.doing {
                 Doing::Working { left_ns, .. } => {
-                    *left_ns = (*left_ns - length * self.gears.speed(core.gear)).max(0.0);
-                    self.gears.power(core.gear).as_watts()
+                    *left_ns = (*left_ns - length * self.points.speed(core.point)).max(0.0);
+                    self.points.power(core.point).as_watts()
                 }
-                Doing::Waking { .. } => self.gears.power(core.gear).as_watts(),
+                Doing::Waking { .. } => self.points.power(core.point).as_watts(),
                 Doing::Asleep { state } => self.states[*state].power.as_watts(),
             };
         }
@@ -294,18 +295,18 @@ impl Server {
         }
     }
 
-    /// The core gets the gear that is meant for it, some time later.
+    /// The core gets the operating point that is meant for it, some time later.
     fn shift(&mut self, core: usize) {
         let at = &self.cores[core];
         let own = at.queue.len() as u32 + u32::from(matches!(at.doing, Doing::Working { .. }));
-        let gear = match &self.joint {
-            Some(joint) if self.queueing == Queueing::PerCore => joint.gear(own),
-            _ => self.plan.gear,
+        let point = match &self.joint {
+            Some(joint) if self.queueing == Queueing::PerCore => joint.point(own),
+            _ => self.plan.point,
         };
         let core = &mut self.cores[core];
-        if core.gear_changes.map_or(core.gear, |(_, gear)| gear) != gear {
-            let at = core.gear_changes.map_or(self.now + DVFS_NS, |(at, _)| at);
-            core.gear_changes = Some((at, gear));
+        if core.point_changes.map_or(core.point, |(_, point)| point) != point {
+            let at = core.point_changes.map_or(self.now + DVFS_NS, |(at, _)| at);
+            core.point_changes = Some((at, point));
         }
     }
 

@@ -4,14 +4,14 @@ use super::{Joint, Plan, Queueing};
 use machine::Instant;
 
 impl Joint {
-    /// More requests than the gear, or than the plan, is good for.
+    /// More requests than the operating point, or than the plan, is good for.
     pub(super) fn hurry(&mut self, now: Instant) -> Option<Plan> {
         let before = self.plan;
         if self.in_system > self.guard.alarm {
             self.answer_alarm(now);
         }
         if self.surge_until.is_none() && self.params.queueing == Queueing::Shared {
-            self.plan.gear = self.guard.pace.gear(self.in_system);
+            self.plan.point = self.guard.pace.point(self.in_system);
         }
         self.watch();
         (self.plan != before).then_some(self.plan)
@@ -20,12 +20,12 @@ impl Joint {
     fn answer_alarm(&mut self, now: Instant) {
         let present = self.arrivals.at_present(now);
         let active = self.guard.cores_for(self.in_system, present).max(self.plan.active);
-        // Where each core has its own queue and its gear is not asked for, more than usual is
-        // reason enough.
+        // Where each core has its own queue and its operating point is not asked for, more than
+        // usual is reason enough.
         let blind = self.params.queueing == Queueing::PerCore && !self.params.graded;
         if active > self.base.active || blind {
             let idle = self.plan.idle.min(self.ready);
-            self.plan = Plan { active, gear: self.gears.fastest(), idle };
+            self.plan = Plan { active, point: self.points.fastest(), idle };
             self.surge_until = Some(now + self.guard.hold);
         }
         let soon = now + self.params.epoch_after_jump();
@@ -44,7 +44,7 @@ impl Joint {
             Some(until) if until <= now => self.calm_down(now),
             Some(_) => {}
             None => {
-                self.plan.gear = self.guard.pace.slower(self.in_system);
+                self.plan.point = self.guard.pace.slower(self.in_system);
                 self.watch();
             }
         }

@@ -1,7 +1,7 @@
 //! Policies that set the frequencies of cores.
 
 use super::{Decision, Policy};
-use crate::frequency::GearIndex;
+use crate::frequency::PointIndex;
 use machine::{Duration, Instant};
 
 pub trait FrequencyPolicy: Policy {
@@ -10,15 +10,15 @@ pub trait FrequencyPolicy: Policy {
         Watch::Nothing
     }
 
-    /// The core begins a request, which runs in `gear` so far; or its time for a review has come.
+    /// The core begins a request, which runs in `point` so far; or its time for a review has come.
     /// The P-state that the core is to change to.
     fn handle_start(
         &mut self,
         _now: Instant,
         _cpu: usize,
         _request: &Request,
-        _gear: GearIndex,
-    ) -> Option<GearIndex> {
+        _point: PointIndex,
+    ) -> Option<PointIndex> {
         None
     }
 
@@ -26,7 +26,7 @@ pub trait FrequencyPolicy: Policy {
     fn handle_completion(&mut self, _now: Instant, _cpu: usize, _request: &Request) {}
 
     /// The core has nothing to do.
-    fn handle_idle(&mut self, _now: Instant, _cpu: usize, _gear: GearIndex) -> Option<GearIndex> {
+    fn handle_idle(&mut self, _now: Instant, _cpu: usize, _point: PointIndex) -> Option<PointIndex> {
         None
     }
 
@@ -38,7 +38,7 @@ pub trait FrequencyPolicy: Policy {
         _cpu: usize,
         _head: Option<Head>,
         _waiting: &dyn Fn(usize) -> Option<Instant>,
-    ) -> Option<GearIndex> {
+    ) -> Option<PointIndex> {
         None
     }
 
@@ -49,11 +49,11 @@ pub trait FrequencyPolicy: Policy {
 }
 
 /// One P-state for all cores, decided once.
-pub struct Constant(pub Option<GearIndex>);
+pub struct Constant(pub Option<PointIndex>);
 
 impl Policy for Constant {
     fn poll_decision(&mut self) -> Option<Decision> {
-        self.0.take().map(Decision::Gears)
+        self.0.take().map(Decision::Points)
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a word's parameters to its policy.
 
 use super::{CorePolicy, FrequencyPolicy, IdlePolicy, NapPolicy, WakeDelayPolicy};
-use crate::frequency::GearTable;
+use crate::frequency::PointTable;
 use crate::registry::Queues;
 use crate::wake_plan::{self, Predictor};
 use crate::{Scheduling, SleepState, peafowl, quiescence, staging};
@@ -39,8 +39,8 @@ impl Making<'_> {
 
     /// # Panics
     /// On a platform that was not checked.
-    pub fn gears(&self) -> GearTable {
-        GearTable::new(&self.platform.frequencies).expect("a checked platform has frequencies")
+    pub fn points(&self) -> PointTable {
+        PointTable::new(&self.platform.frequencies).expect("a checked platform has frequencies")
     }
 
     /// The idle states from shallow to deep, with the exit latencies that the machine has.

@@ -33,7 +33,7 @@ pub use make::{Anticipation, Make, Making, Placed, Placement, Workers};
 pub use nap::{NapOrder, NapPolicy, StallMark};
 pub use wake_delay::WakeDelayPolicy;
 
-use crate::frequency::GearIndex;
+use crate::frequency::PointIndex;
 use machine::{CpuId, CstateIndex, Duration, Instant};
 use std::any::Any;
 
@@ -87,7 +87,7 @@ pub struct CpuTotals {
     /// Nanoseconds of work at the nominal frequency: a count of instructions in another unit.
     pub work_done: f64,
     /// The P-state that is in effect.
-    pub gear: GearIndex,
+    pub point: PointIndex,
     pub is_working: bool,
 }
 
@@ -110,11 +110,11 @@ pub enum Decision {
         active: CstateIndex,
         parked: Option<CstateIndex>,
     },
-    Gear {
+    OperatingPoint {
         cpu: CpuId,
-        gear: GearIndex,
+        point: PointIndex,
     },
-    Gears(GearIndex),
+    Points(PointIndex),
     /// The frequency of this CPU is decided anew at this time, if it works then.
     Review {
         cpu: CpuId,

@@ -3,7 +3,7 @@
 //! Under these a core that runs out of work sleeps in the deepest state at once, and an arrival
 //! does not wake it: the policy says when the wake-up must begin. Each core has its own queue.
 
-use crate::frequency::GearIndex;
+use crate::frequency::PointIndex;
 use machine::{Duration, Instant};
 use std::any::Any;
 
@@ -20,7 +20,7 @@ pub trait WakeDelayPolicy: Any {
     fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<Instant>;
 
     /// The P-state that a core is to wake up in, if one is planned.
-    fn wake_gear(&self, _core: usize) -> Option<GearIndex> {
+    fn wake_point(&self, _core: usize) -> Option<PointIndex> {
         None
     }
 
@@ -39,7 +39,7 @@ pub trait WakeDelayPolicy: Any {
         now: Instant,
         needed: (Duration, Duration),
         waiting: &dyn Fn(usize) -> Option<Instant>,
-    ) -> Option<GearIndex>;
+    ) -> Option<PointIndex>;
 
     fn poll_timeout(&self) -> Option<Instant>;
 

@@ -1,9 +1,9 @@
 //! The bound on a socket's mean power: the clock of its cores falls until the mean is at the bound.
 //!
-//! As RAPL's first limit does (Intel 64 and IA-32 Software Developer's Manual, volume 3, "Package RAPL
-//! Domain"), each socket keeps an exponential mean of its power over the window. While mean and
-//! present power are both above the bound, the fastest clock that is allowed falls by one step each
-//! time the socket looks; while both are below, it rises by one. In between it stays: the mean
+//! As RAPL's first limit does (Intel 64 and IA-32 Software Developer's Manual, volume 3, "Package
+//! RAPL Domain"), each socket keeps an exponential mean of its power over the window. While mean
+//! and present power are both above the bound, the fastest clock that is allowed falls by one step
+//! each time the socket looks; while both are below, it rises by one. In between it stays: the mean
 //! follows by itself. Bursts shorter than the window pass, as they do in hardware.
 
 use super::{Engine, Later};
@@ -25,7 +25,7 @@ struct Limited {
     joules: f64,
     asleep_ns: u64,
     mean_watts: f64,
-    /// The fastest clock allowed, counted from the slowest gear.
+    /// The fastest clock allowed, counted from the slowest operating point.
     ceiling: usize,
 }
 
@@ -90,7 +90,7 @@ impl Engine {
             for change in self.hardware.limit(socket, ceiling, now) {
                 self.clock_to_change(Some(change));
             }
-            // A turbo clock changes without a change of gear.
+            // A turbo clock changes without a change of operating point.
             for cpu in 0..self.hardware.cpus() {
                 if self.hardware.socket(cpu) == socket && self.hardware.is_fastest(cpu) {
                     self.retime(cpu, 0);

@@ -68,8 +68,8 @@ impl Engine {
             && let Some(decision) = core_policy!(&mut counted.policy, p => p.poll_decision())
         {
             // Another policy may choose frequencies request by request.
-            let is_gear = matches!(decision, Decision::Gear { .. } | Decision::Gears(_));
-            if !is_gear || self.dvfs.is_constant {
+            let is_point = matches!(decision, Decision::OperatingPoint { .. } | Decision::Points(_));
+            if !is_point || self.dvfs.is_constant {
                 self.carry_out(decision);
             }
         }

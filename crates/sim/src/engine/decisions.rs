@@ -5,7 +5,7 @@ use super::metrics::histogram;
 use super::{Core, Doing, Engine, Later};
 use hdrhistogram::Histogram;
 use machine::Duration;
-use policy::frequency::GearIndex;
+use policy::frequency::PointIndex;
 use policy::kind::{CpuTotals, Decision, Readings, Responses, Seen};
 
 /// The readings that one policy asked for.
@@ -41,7 +41,7 @@ impl Readers {
                 working: Duration::from_nanos(hardware.working_ns(cpu, now)),
                 core_working: Duration::from_nanos(hardware.core_working_ns(cpu, now)),
                 work_done: core.work_done(now),
-                gear: GearIndex(hardware.gear(cpu)),
+                point: PointIndex(hardware.point(cpu)),
                 is_working: core.doing == Doing::Working,
             });
             self.cpus.extend(totals);
@@ -71,8 +71,8 @@ impl Engine {
                 let parked = parked.map_or_else(|| self.sleepers.deepest(), |state| state.0);
                 self.settle_sleep(active.0, parked);
             }
-            Decision::Gear { cpu, gear } => self.wish(cpu.index(), gear),
-            Decision::Gears(gear) => (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, gear)),
+            Decision::OperatingPoint { cpu, point } => self.wish(cpu.index(), point),
+            Decision::Points(point) => (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, point)),
             Decision::Review { cpu, at } => {
                 self.events.add(at.as_nanos(), Later::Review { cpu: cpu.index() });
             }

@@ -6,7 +6,7 @@ use super::known::{Frequencies, frequency_policy};
 use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
 use machine::{Duration, Instant};
-use policy::frequency::GearIndex;
+use policy::frequency::PointIndex;
 use policy::kind::{Constant, FrequencyPolicy, Head, Policy, Request, Watch};
 
 /// The policy and its driver's state.
@@ -60,12 +60,12 @@ impl Engine {
 
     /// Carries out all decisions, then that of a call for one core, and sets the timer.
     #[inline]
-    fn obey_frequency_policy(&mut self, answer: Option<(usize, GearIndex)>) {
+    fn obey_frequency_policy(&mut self, answer: Option<(usize, PointIndex)>) {
         while let Some(decision) = frequency_policy!(&mut self.dvfs.policy, p => p.poll_decision()) {
             self.carry_out(decision);
         }
-        if let Some((core, gear)) = answer {
-            self.wish(core, gear);
+        if let Some((core, point)) = answer {
+            self.wish(core, point);
         }
         if let Some(due) = frequency_policy!(&self.dvfs.policy, p => p.poll_timeout())
             && due.as_nanos() < self.dvfs.timer_ns
@@ -81,10 +81,10 @@ impl Engine {
         }
     }
 
-    /// A policy wants a gear for a CPU.
+    /// A policy wants an operating point for a CPU.
     #[inline]
-    pub(super) fn wish(&mut self, cpu: usize, gear: GearIndex) {
-        let change = self.hardware.wish(cpu, gear.0, self.now);
+    pub(super) fn wish(&mut self, cpu: usize, point: PointIndex) {
+        let change = self.hardware.wish(cpu, point.0, self.now);
         self.clock_to_change(change);
     }
 
@@ -122,7 +122,7 @@ impl Engine {
         self.clock_choose(self.nth_active(self.turn));
     }
 
-    /// The core's queue has changed: which gear does it need?
+    /// The core's queue has changed: which operating point does it need?
     #[inline]
     pub(super) fn clock_choose(&mut self, core: usize) {
         if !self.dvfs.watches_arrivals() {
@@ -140,7 +140,7 @@ impl Engine {
             }
         });
         let arrived = |task: &Task| Instant::from_nanos(task.arrived_ns);
-        let gear = if self.has_shared {
+        let point = if self.has_shared {
             // Of a queue that all serve, this core will see every so-manieth.
             let (shared, every) = (&self.shared, self.active_count);
             let waiting = |place: usize| shared.get(place * every).map(arrived);
@@ -149,7 +149,7 @@ impl Engine {
             let waiting = |place: usize| state.queue.get(place).map(arrived);
             frequency_policy!(&mut self.dvfs.policy, p => p.handle_queue(now, core, head, &waiting))
         };
-        self.obey_frequency_policy(gear.map(|gear| (core, gear)));
+        self.obey_frequency_policy(point.map(|point| (core, point)));
     }
 
     #[inline]
@@ -158,12 +158,13 @@ impl Engine {
             Watch::Queues => self.clock_choose(core),
             Watch::Work => {
                 let now = Instant::from_nanos(self.now);
-                let (request, gear) = (request(&self.cores[core].task), GearIndex(self.hardware.gear(core)));
+                let (request, point) =
+                    (request(&self.cores[core].task), PointIndex(self.hardware.point(core)));
                 let answer = frequency_policy!(
                     &mut self.dvfs.policy,
-                    p => p.handle_start(now, core, &request, gear)
+                    p => p.handle_start(now, core, &request, point)
                 );
-                self.obey_frequency_policy(answer.map(|gear| (core, gear)));
+                self.obey_frequency_policy(answer.map(|point| (core, point)));
             }
             Watch::Nothing | Watch::Completions => {}
         }
@@ -182,9 +183,9 @@ impl Engine {
     #[inline]
     pub(super) fn clock_idle(&mut self, core: usize) {
         if self.dvfs.watch == Watch::Work {
-            let (now, gear) = (Instant::from_nanos(self.now), GearIndex(self.hardware.gear(core)));
-            let answer = frequency_policy!(&mut self.dvfs.policy, p => p.handle_idle(now, core, gear));
-            self.obey_frequency_policy(answer.map(|gear| (core, gear)));
+            let (now, point) = (Instant::from_nanos(self.now), PointIndex(self.hardware.point(core)));
+            let answer = frequency_policy!(&mut self.dvfs.policy, p => p.handle_idle(now, core, point));
+            self.obey_frequency_policy(answer.map(|point| (core, point)));
         }
     }
 

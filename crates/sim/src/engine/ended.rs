@@ -58,8 +58,8 @@ impl Ended {
         let beyond = platform.uncore.as_watts() - platform.asleep_watts();
         (all_s - asleep_s) * (platform.asleep_watts() + beyond * warmth) + asleep_s * deep
     }
-    /// The factor on the power beyond sleep that the run's warmth makes. A heat sink takes minutes to
-    /// warm up: the run's mean power decides, for all of its stretches.
+    /// The factor on the power beyond sleep that the run's warmth makes. A heat sink takes minutes
+    /// to warm up: the run's mean power decides, for all of its stretches.
     fn warmth(&self) -> f64 {
         let platform = &self.engine.setup.platform;
         if platform.warming == 0.0 || self.engine.now == 0 {
@@ -70,8 +70,8 @@ impl Ended {
         let joules = self.engine.hardware.core_joules(now) + self.uncore(now, asleep_ns, 1.0);
         platform.warmth(joules / (now as f64 * 1e-9) / sockets - platform.asleep_watts())
     }
-    /// Share of all cores' time for which they asked for each gear, at work or not: as cpufreq's
-    /// `time_in_state` counts, which does not see a bound on power.
+    /// Share of all cores' time for which they asked for each operating point, at work or not: as
+    /// cpufreq's `time_in_state` counts, which does not see a bound on power.
     pub fn clocks(&self) -> Vec<f64> {
         let asked_ns = self.engine.hardware.asked_ns(self.engine.now);
         let all = asked_ns.iter().sum::<u64>().max(1) as f64;

@@ -1,11 +1,11 @@
 //! Where each core's time goes, and the energy that follows from it.
 //!
-//! A core is in one *mode* at a time: working, spinning or polling in a gear, or waking up from,
-//! entering or asleep in an idle state. A thread that *spins* waits for a device; a core that *polls*
-//! is idle. The meter adds up the time in each mode and nothing else; energy is computed from the
-//! sums when it is read. So a change of mode costs one addition, and joules cannot drift away
-//! from residencies. Energy that belongs to no mode (the mean of two levels while a clock changes,
-//! a turbo clock's surplus) is added beside.
+//! A core is in one *mode* at a time: working, spinning or polling in an operating point, or waking
+//! up from, entering or asleep in an idle state. A thread that *spins* waits for a device; a core
+//! that *polls* is idle. The meter adds up the time in each mode and nothing else; energy is
+//! computed from the sums when it is read. So a change of mode costs one addition, and joules
+//! cannot drift away from residencies. Energy that belongs to no mode (the mean of two levels while
+//! a clock changes, a turbo clock's surplus) is added beside.
 //!
 //! Hyperthreads: each thread has its own modes; the physical core, which draws the power, is in the
 //! most awake of its threads' modes.
@@ -13,7 +13,7 @@
 use machine::{Platform, Waking};
 
 /// A core's mode, as an index; smaller is more awake. Working, spinning and polling come once per
-/// gear, entering a sleep and sleeping once per idle state, and waking up both ways.
+/// operating point, entering a sleep and sleeping once per idle state, and waking up both ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mode(u8);
 
@@ -25,7 +25,7 @@ impl Mode {
 /// The modes of one platform, and the power of each.
 #[derive(Clone, Debug)]
 pub struct Modes {
-    gears: u8,
+    points: u8,
     states: u8,
     waking: Waking,
     watts: Vec<f64>,
@@ -35,7 +35,7 @@ impl Modes {
     /// The modes of the platform's cores.
     pub fn new(platform: &Platform) -> Self {
         let states = &platform.cstates.0;
-        let gears = platform.frequencies.gears.iter().map(|gear| gear.power.as_watts());
+        let points = platform.frequencies.points.iter().map(|point| point.power.as_watts());
         let asleep = states.iter().map(|state| state.power.map_or(0.0, |power| power.as_watts()));
         // A wake-up that takes no time is paid apart.
         let waking = states.iter().zip(platform.wake_joules()).zip(asleep.clone());
@@ -43,52 +43,52 @@ impl Modes {
             0.0 => asleep,
             seconds => joules / seconds,
         });
-        let polling = gears.clone().map(|watts| watts * platform.poll_share);
-        let awake = gears.clone().chain(polling.clone()).chain(polling).chain(gears);
+        let polling = points.clone().map(|watts| watts * platform.poll_share);
+        let awake = points.clone().chain(polling.clone()).chain(polling).chain(points);
         let watts = awake.chain(waking).chain(asleep.clone()).chain(asleep).collect();
-        let gears = platform.frequencies.gears.len() as u8;
-        Self { gears, states: states.len() as u8, waking: platform.waking, watts }
+        let points = platform.frequencies.points.len() as u8;
+        Self { points, states: states.len() as u8, waking: platform.waking, watts }
     }
 
     #[inline]
-    pub fn working(&self, gear: u8) -> Mode {
-        Mode(gear)
+    pub fn working(&self, point: u8) -> Mode {
+        Mode(point)
     }
 
     /// Spinning for a device: burns a share of the power of work.
     #[inline]
-    pub fn spinning(&self, gear: u8) -> Mode {
-        Mode(self.gears + gear)
+    pub fn spinning(&self, point: u8) -> Mode {
+        Mode(self.points + point)
     }
 
     /// Polling with nothing to do: burns the same share.
     #[inline]
-    pub fn polling(&self, gear: u8) -> Mode {
-        Mode(2 * self.gears + gear)
+    pub fn polling(&self, point: u8) -> Mode {
+        Mode(2 * self.points + point)
     }
 
     /// Between the wake-up signal and the first instruction.
     #[inline]
-    pub fn waking(&self, state: u8, gear: u8) -> Mode {
+    pub fn waking(&self, state: u8, point: u8) -> Mode {
         match self.waking {
-            Waking::FullPower => Mode(3 * self.gears + gear),
-            Waking::BreakEven => Mode(4 * self.gears + state),
+            Waking::FullPower => Mode(3 * self.points + point),
+            Waking::BreakEven => Mode(4 * self.points + state),
         }
     }
 
     /// On the way into a state. Its power beyond the state's is part of the wake-up's
     /// energy, where that follows from the state's target residency.
     #[inline]
-    pub fn entering(&self, state: u8, gear: u8) -> Mode {
+    pub fn entering(&self, state: u8, point: u8) -> Mode {
         match self.waking {
-            Waking::FullPower => Mode(3 * self.gears + gear),
-            Waking::BreakEven => Mode(4 * self.gears + self.states + state),
+            Waking::FullPower => Mode(3 * self.points + point),
+            Waking::BreakEven => Mode(4 * self.points + self.states + state),
         }
     }
 
     #[inline]
     pub fn asleep(&self, state: u8) -> Mode {
-        Mode(4 * self.gears + 2 * self.states + state)
+        Mode(4 * self.points + 2 * self.states + state)
     }
 
     /// The idle state of a mode; `None` if awake.
@@ -97,15 +97,15 @@ impl Modes {
         mode.0.checked_sub(self.asleep(0).0)
     }
 
-    /// A core in it draws power by its gear.
+    /// A core in it draws power by its operating point.
     #[inline]
     pub fn has_clock(&self, mode: Mode) -> bool {
-        mode.0 < 4 * self.gears
+        mode.0 < 4 * self.points
     }
 
-    /// The same mode in another gear, where it has one.
-    pub fn in_gear(&self, mode: Mode, gear: u8) -> Mode {
-        if self.has_clock(mode) { Mode(mode.0 / self.gears * self.gears + gear) } else { mode }
+    /// The same mode in another operating point, where it has one.
+    pub fn in_point(&self, mode: Mode, point: u8) -> Mode {
+        if self.has_clock(mode) { Mode(mode.0 / self.points * self.points + point) } else { mode }
     }
 
     pub fn watts(&self, mode: Mode) -> f64 {
@@ -135,7 +135,7 @@ struct Present {
 /// Sums over all cores of a meter, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Residency {
-    /// Time spent executing, indexed by gear.
+    /// Time spent executing, indexed by operating point.
     pub working_ns: Vec<u64>,
     pub waking_ns: u64,
     pub polling_ns: u64,
@@ -192,7 +192,7 @@ impl Meter {
 
     /// Time of one core that was not idle, up to `now`: all but sleep and polling.
     pub fn busy_ns(&self, modes: &Modes, core: usize, now: u64) -> u64 {
-        let beyond = Mode(modes.polling(0).0 + modes.gears);
+        let beyond = Mode(modes.polling(0).0 + modes.points);
         let polling = self.before_ns(beyond, core, now) - self.before_ns(modes.polling(0), core, now);
         self.awake_ns(modes, core, now) - polling
     }
@@ -211,7 +211,7 @@ impl Meter {
 
     /// Everything up to `now`, over the cores in `cores`.
     pub fn residency(&self, modes: &Modes, cores: std::ops::Range<usize>, now: u64) -> Residency {
-        let (gears, asleep) = (usize::from(modes.gears), usize::from(modes.asleep(0).0));
+        let (points, asleep) = (usize::from(modes.points), usize::from(modes.asleep(0).0));
         let mut sums = vec![0u64; self.modes];
         for core in cores {
             for (sum, ns) in sums.iter_mut().zip(&self.residency_ns[core * self.modes..][..self.modes]) {
@@ -221,9 +221,9 @@ impl Meter {
         }
         let joules = sums.iter().zip(&modes.watts).map(|(&ns, watts)| ns as f64 * 1e-9 * watts).sum();
         Residency {
-            working_ns: sums[..gears].to_vec(),
-            waking_ns: sums[3 * gears..asleep].iter().sum(),
-            polling_ns: sums[gears..3 * gears].iter().sum(),
+            working_ns: sums[..points].to_vec(),
+            waking_ns: sums[3 * points..asleep].iter().sum(),
+            polling_ns: sums[points..3 * points].iter().sum(),
             asleep_ns: sums[asleep..].to_vec(),
             joules,
         }

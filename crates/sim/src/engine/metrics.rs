@@ -112,7 +112,7 @@ pub struct Sample {
     pub active_ns: u64,
     /// Time awake, summed over the CPUs.
     pub awake_ns: u64,
-    /// Time at work, by gear, summed over the CPUs.
+    /// Time at work, by operating point, summed over the CPUs.
     pub working_ns: Vec<u64>,
     /// Time asleep, by idle state, summed over the CPUs.
     pub asleep_ns: Vec<u64>,

@@ -34,7 +34,7 @@ impl PreWake {
         let kind::Anticipation { planner, exit_latency, predictor } = setup.policies.anticipation(setup)?;
         let platform = &setup.platform;
         let deepest = platform.cstates.0.last()?;
-        let awake = platform.frequencies.gears.last()?.power;
+        let awake = platform.frequencies.points.last()?.power;
         let costs = |cpu: usize| CpuCosts {
             cpu: CpuId(cpu as u16),
             exit_latency: exit_latency.unwrap_or(deepest.real_exit_latency()),

@@ -1,5 +1,5 @@
-//! Turbo clocks: how fast the fastest gear really is, and the power that this takes beyond the
-//! gear's own.
+//! Turbo clocks: how fast the fastest operating point really is, and the power that this takes
+//! beyond the operating point's own.
 //!
 //! A clock is decided when a thread's piece of work begins, by how many cores of the socket are
 //! awake then, and holds until the thread does something else. The surplus is drawn by the core:
@@ -8,12 +8,12 @@
 
 use machine::Platform;
 
-/// One clock above the fastest gear.
+/// One clock above the fastest operating point.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     /// The nominal frequency divided by this one.
     slowness: f64,
-    /// Power beyond that of the fastest gear.
+    /// Power beyond that of the fastest operating point.
     surplus_watts: f64,
 }
 
@@ -44,8 +44,8 @@ const STEP_KHZ: u64 = 100_000;
 impl Turbo {
     pub fn new(platform: &Platform) -> Self {
         let nominal = platform.frequencies.nominal().0;
-        let gear_watts = platform.frequencies.gears.last().map_or(0.0, |gear| gear.power.as_watts());
-        let mut points = vec![(nominal, gear_watts)];
+        let point_watts = platform.frequencies.points.last().map_or(0.0, |point| point.power.as_watts());
+        let mut points = vec![(nominal, point_watts)];
         points.extend(platform.turbo.iter().rev().map(|bin| (bin.frequency.0, bin.power.as_watts())));
         let clocks = clocks(platform, &points);
         assert!(clocks.len() < usize::from(NONE), "{} turbo clocks", clocks.len());
@@ -53,7 +53,7 @@ impl Turbo {
         let bins = platform.turbo.iter().map(|bin| (bin.cores, place(bin.frequency.0))).collect();
         let clock = |&khz: &u64| Clock {
             slowness: nominal as f64 / khz as f64,
-            surplus_watts: watts_at(khz, &points) - gear_watts,
+            surplus_watts: watts_at(khz, &points) - point_watts,
         };
         let clocks: Vec<Clock> = clocks.iter().map(clock).collect();
         let cores = platform.cpus() / usize::from(platform.threads_per_core);
@@ -87,12 +87,13 @@ impl Turbo {
     }
 
     /// Nominal frequency over the clock of work that begins while so many cores are awake; `None`:
-    /// it is the gear's.
+    /// it is the operating point's.
     pub fn slowness(&self, socket: usize, awake: u16) -> Option<f64> {
         self.clock(socket, awake).map(|clock| self.clocks[clock].slowness)
     }
 
-    /// The thread begins work in the fastest gear, with so many cores of its socket awake.
+    /// The thread begins work in the fastest operating point, with so many cores of its socket
+    /// awake.
     pub fn begin(&mut self, cpu: usize, socket: usize, awake: u16, now: u64) {
         let clock = self.clock(socket, awake).map_or(NONE, |clock| clock as u8);
         self.change(cpu, clock, now);
@@ -106,7 +107,7 @@ impl Turbo {
         }
     }
 
-    /// Joules beyond those of the fastest gear.
+    /// Joules beyond those of the fastest operating point.
     pub fn joules(&self, now: u64) -> f64 {
         (0..self.allowed.len()).map(|socket| self.socket_joules(socket, now)).sum()
     }
@@ -145,8 +146,8 @@ impl Turbo {
     }
 }
 
-/// The clocks above the fastest gear, in kHz from the slowest: those of the bins, and where a cap may
-/// stop between them, each step.
+/// The clocks above the fastest operating point, in kHz from the slowest: those of the bins, and
+/// where a cap may stop between them, each step.
 fn clocks(platform: &Platform, points: &[(u64, f64)]) -> Vec<u64> {
     let mut clocks: Vec<u64> = points[1..].iter().map(|point| point.0).collect();
     if let (Some(_), Some(&fastest)) = (platform.cap, clocks.iter().max()) {
@@ -179,7 +180,7 @@ mod tests {
     fn turbo() -> Turbo {
         let mut platform = Platform::by_name("xeon-silver-4116").expect("a preset");
         (platform.sockets, platform.cores_per_socket, platform.threads_per_core) = (1, 1, 2);
-        let fastest = *platform.frequencies.gears.last().expect("it has gears");
+        let fastest = *platform.frequencies.points.last().expect("it has operating points");
         let bin = |cores, more: u64| TurboBin {
             cores,
             frequency: Kilohertz(fastest.frequency.0 + 100_000 * more),

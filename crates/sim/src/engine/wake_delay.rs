@@ -1,8 +1,8 @@
 //! Waking later than one could.
 //!
 //! Under these policies a core that runs out of work sleeps in the deepest state at once, and an
-//! arrival does not wake it: the policy says when the wake-up must begin, and in which gear the
-//! core runs from then on. Each core has its own queue.
+//! arrival does not wake it: the policy says when the wake-up must begin, and in which operating
+//! point the core runs from then on. Each core has its own queue.
 
 use super::event_queue::NEVER;
 use super::known::{WakeDelays, wake_delay_policy};
@@ -53,11 +53,11 @@ impl Engine {
         }
     }
 
-    /// A core begins to wake up: it will run in the gear that was planned.
+    /// A core begins to wake up: it will run in the operating point that was planned.
     pub(super) fn delay_waking(&mut self, core: usize) {
         let Some(policy) = &self.wake_delay.policy else { return };
-        if let Some(gear) = wake_delay_policy!(policy, p => p.wake_gear(core)) {
-            self.wish(core, gear);
+        if let Some(point) = wake_delay_policy!(policy, p => p.wake_point(core)) {
+            self.wish(core, point);
         }
     }
 
@@ -84,12 +84,12 @@ impl Engine {
         let Some(policy) = &mut self.wake_delay.policy else { return };
         let queue = &self.cores[core].queue;
         let waiting = |place: usize| queue.get(place).map(|task| Instant::from_nanos(task.arrived_ns));
-        let (gear, timeout) = wake_delay_policy!(policy, p => {
-            let gear = WakeDelayPolicy::handle_completion(&mut **p, core, now, needed, &waiting);
-            (gear, WakeDelayPolicy::poll_timeout(&**p))
+        let (point, timeout) = wake_delay_policy!(policy, p => {
+            let point = WakeDelayPolicy::handle_completion(&mut **p, core, now, needed, &waiting);
+            (point, WakeDelayPolicy::poll_timeout(&**p))
         });
-        if let Some(gear) = gear {
-            self.wish(core, gear);
+        if let Some(point) = point {
+            self.wish(core, point);
         }
         if let Some(due) = timeout
             && self.wake_delay.timer_ns == NEVER

@@ -96,9 +96,10 @@ pub struct Outcome {
     pub transitions_per_s: f64,
     /// Idle states, from shallow to deep.
     pub states: Vec<StateShare>,
-    /// Share of working time in each gear, with its kHz.
-    pub gears: Vec<(u64, f64)>,
-    /// Share of the cores' time for which each gear was asked for, work or not, with its kHz.
+    /// Share of working time in each operating point, with its kHz.
+    pub frequencies: Vec<(u64, f64)>,
+    /// Share of the cores' time for which each operating point was asked for, work or not, with its
+    /// kHz.
     #[serde(default)]
     pub clocks: Vec<(u64, f64)>,
     pub classes: Vec<ClassCount>,
@@ -140,7 +141,7 @@ impl Outcome {
                 missed_deep: of_sleeps(counts.missed_deep),
             }
         });
-        let gears = &setup.platform.frequencies.gears;
+        let available = &setup.platform.frequencies.points;
         let working_ns: u64 = ended.residency.working_ns.iter().sum();
         let points: Vec<Point> = ended.samples().map(|sample| point(sample, ended)).collect();
         let joules = ended.core_joules() + ended.uncore_joules() + ended.rest_joules();
@@ -174,10 +175,10 @@ impl Outcome {
             package_asleep: ended.package_asleep(),
             transitions_per_s: ended.transitions() as f64 / length_s,
             states: states.collect(),
-            gears: (gears.iter().zip(&ended.residency.working_ns))
-                .map(|(gear, &ns)| (gear.frequency.0, ns as f64 / working_ns.max(1) as f64))
+            frequencies: (available.iter().zip(&ended.residency.working_ns))
+                .map(|(point, &ns)| (point.frequency.0, ns as f64 / working_ns.max(1) as f64))
                 .collect(),
-            clocks: gears.iter().map(|gear| gear.frequency.0).zip(ended.clocks()).collect(),
+            clocks: available.iter().map(|point| point.frequency.0).zip(ended.clocks()).collect(),
             classes: ended.class_counts(),
             transfers: ended.transfers(),
             foreseen: ended.foreseen(),

@@ -81,10 +81,10 @@ pub(super) fn point(sample: &Sample, ended: &Ended) -> Point {
     let length_ns = sample.length_ns as f64;
     let cpus = platform.cpus() as f64;
     let quantile = |responses: &Times, q| responses.quantile(q).map(|length| length.as_nanos() as f64);
-    let gears = &platform.frequencies.gears;
+    let points = &platform.frequencies.points;
     let working_ns: u64 = sample.working_ns.iter().sum();
     let mhz =
-        gears.iter().zip(&sample.working_ns).map(|(gear, &ns)| gear.frequency.0 as f64 / 1e3 * ns as f64);
+        points.iter().zip(&sample.working_ns).map(|(point, &ns)| point.frequency.0 as f64 / 1e3 * ns as f64);
     Point {
         until_s: sample.until_ns as f64 * 1e-9,
         rate: sample.left as f64 / length_ns * 1e9,

@@ -107,7 +107,7 @@ pub struct Machine {
     pub cap: Option<CapTable>,
     /// Share by which each watt that a socket draws beyond its sleep raises that power.
     pub warming: Option<f64>,
-    /// Gears that replace those of the preset.
+    /// Operating points that replace those of the preset.
     pub frequencies: Option<FrequencyTable>,
 }
 
@@ -140,8 +140,8 @@ pub struct TurboTable {
 #[serde(deny_unknown_fields)]
 pub struct CapTable {
     pub watts: f64,
-    /// Time constant of the mean. 1 s: the time window of PL1 that Intel's servers begin with is about
-    /// one second \[D\].
+    /// Time constant of the mean. 1 s: the time window of PL1 that Intel's servers begin with is
+    /// about one second \[D\].
     #[serde(default = "second")]
     pub window: Time,
 }
@@ -188,8 +188,8 @@ pub struct Server {
     /// How long a connection that moves is on its way. 20 us: measured of `roost serve`.
     pub transfer: Option<Time>,
     /// How the CPU of an active worker idles where a policy places connections: `halt` in its
-    /// shallowest state, `poll`, or `stock`, as deep as its idle policy likes. CPUs of parked workers
-    /// have no limit. `halt`.
+    /// shallowest state, `poll`, or `stock`, as deep as its idle policy likes. CPUs of parked
+    /// workers have no limit. `halt`.
     pub active_idle: Option<ActiveIdle>,
     /// Each worker's load limit, known when the run begins, in requests per second: Peafowl learns
     /// it from a peak, and a run at one load has none.

@@ -138,7 +138,7 @@ fn is_sound(outcome: &Outcome, document: &Document) -> Result<(), TestCaseError>
     prop_assert!((all - 1.0).abs() < 1e-9, "the shares of CPU time add up to {all}");
     let cores = f64::from(platform.sockets) * f64::from(platform.cores_per_socket);
     let turbo = platform.turbo.iter().map(|bin| bin.power.as_watts()).fold(0.0, f64::max);
-    let most = platform.frequencies.gears.iter().map(|gear| gear.power.as_watts()).fold(turbo, f64::max);
+    let most = platform.frequencies.points.iter().map(|point| point.power.as_watts()).fold(turbo, f64::max);
     let deepest = platform.cstates.0.iter().filter_map(|state| state.power).map(|power| power.as_watts());
     let least = deepest.fold(f64::INFINITY, f64::min);
     let watts = outcome.power.cores_watts;
@@ -156,8 +156,8 @@ fn is_sound(outcome: &Outcome, document: &Document) -> Result<(), TestCaseError>
         let by_class: u64 = outcome.classes.iter().map(|class| class.requests).sum();
         prop_assert_eq!(by_class, 2_000);
     }
-    let gears: f64 = outcome.gears.iter().map(|(_, share)| share).sum();
-    prop_assert!((gears - 1.0).abs() < 1e-9, "the shares of the gears add up to {gears}");
+    let points: f64 = outcome.frequencies.iter().map(|(_, share)| share).sum();
+    prop_assert!((points - 1.0).abs() < 1e-9, "the shares of the operating points add up to {points}");
     Ok(())
 }
 

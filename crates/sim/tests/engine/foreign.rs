@@ -2,7 +2,7 @@
 
 use super::{document, task};
 use machine::Instant;
-use policy::frequency::GearIndex;
+use policy::frequency::PointIndex;
 use policy::kind::{Decision, FrequencyPolicy, Make, Policy, Request, Watch};
 use policy::registry::{Entry, Question, Registry, Word};
 use sim::engine::{Dispatch, Engine};
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 /// The slowest P-state for even cores, the fastest for odd ones, decided at each request.
 struct ByParity {
-    slowest: GearIndex,
-    fastest: GearIndex,
+    slowest: PointIndex,
+    fastest: PointIndex,
 }
 
 impl Policy for ByParity {
@@ -27,7 +27,7 @@ impl FrequencyPolicy for ByParity {
         Watch::Work
     }
 
-    fn handle_start(&mut self, _: Instant, cpu: usize, _: &Request, _: GearIndex) -> Option<GearIndex> {
+    fn handle_start(&mut self, _: Instant, cpu: usize, _: &Request, _: PointIndex) -> Option<PointIndex> {
         Some(if cpu.is_multiple_of(2) { self.slowest } else { self.fastest })
     }
 }
@@ -36,8 +36,8 @@ static ENTRY: Entry = Entry {
     words: &[Word::bare("by-parity", "slow even cores, fast odd ones")],
     question: Question::Frequency,
     make: Make::Frequency(|making| {
-        let gears = making.gears();
-        Box::new(ByParity { slowest: gears.slowest(), fastest: gears.fastest() })
+        let points = making.points();
+        Box::new(ByParity { slowest: points.slowest(), fastest: points.fastest() })
     }),
     ..Entry::PLAIN
 };

@@ -35,14 +35,14 @@ fn a_steady_load_stands_at_the_bound() {
 
 #[test]
 fn the_clock_at_the_bound_is_the_one_whose_power_fits() {
-    // 12 cores at P = 25 W + 12 p(f): the fastest gear whose power fits below 80 W; the rate of fixed work
-    // is proportional to the clock.
+    // 12 cores at P = 25 W + 12 p(f): the fastest operating point whose power fits below 80 W; the
+    // rate of fixed work is proportional to the clock.
     let all = loaded(&[("machine.turbo", "false")], "menu");
     let capped = loaded(&[("machine.turbo", "false"), ("machine.cap.watts", "80.0")], "menu");
-    let gears = machine::Platform::by_name("xeon-gold-6126").unwrap().frequencies.gears;
-    let fits = |gear: &&machine::Gear| 25.0 + 12.0 * gear.power.as_watts() <= 80.0;
-    let gear = gears.iter().rev().find(fits).expect("a gear fits");
-    let clock = gear.frequency.0 as f64;
+    let points = machine::Platform::by_name("xeon-gold-6126").unwrap().frequencies.points;
+    let fits = |point: &&machine::OperatingPoint| 25.0 + 12.0 * point.power.as_watts() <= 80.0;
+    let point = points.iter().rev().find(fits).expect("an operating point fits");
+    let clock = point.frequency.0 as f64;
     let found = capped.rate / all.rate * 2_600_000.0;
     assert!((clock..clock + 100_000.0).contains(&found), "{found} kHz, {clock} fits");
 }

@@ -34,7 +34,7 @@ fn an_idle_sibling_asks_for_no_clock() {
         let more: &[_] = if clock == "sensitivity" { std::slice::from_ref(&slack) } else { &[] };
         let line = format!("shallow + {clock}");
         let (one, two) = (with_threads(1, &line, more), with_threads(2, &line, more));
-        assert_eq!(one.gears, two.gears, "{clock}: shares of the gears");
+        assert_eq!(one.frequencies, two.frequencies, "{clock}: shares of the operating points");
         assert_eq!(one.responses, two.responses, "{clock}");
         assert!((one.power.cores_watts / two.power.cores_watts - 1.0).abs() < 1e-9, "{clock}: power");
     }
@@ -57,9 +57,9 @@ fn idle_polling_is_no_busy_time_for_ondemand() {
     // The kernel's idle time counts the state POLL: cores at a tenth of their time cruise.
     let fastest = |policies: &str| {
         let outcome = with_threads(1, policies, &[("run.utilisation", Value::Float(0.1))]);
-        outcome.gears.last().expect("a gear").1
+        outcome.frequencies.last().expect("an operating point").1
     };
     let (halting, polling) = (fastest("shallow + ondemand"), fastest("poll + ondemand"));
-    assert!(halting < 0.3, "halting: {halting} of the work in the fastest gear");
-    assert!(polling < 0.3, "polling: {polling} of the work in the fastest gear");
+    assert!(halting < 0.3, "halting: {halting} of the work in the fastest operating point");
+    assert!(polling < 0.3, "polling: {polling} of the work in the fastest operating point");
 }

@@ -66,7 +66,7 @@ fn outcome(contestant: &str, watts: f64, p99_ns: f64) -> Outcome {
         package_asleep: 0.0,
         transitions_per_s: 200.0,
         states: vec![state("C1", 0.2), state("C6", 0.3)],
-        gears: vec![(2_100_000, 1.0)],
+        frequencies: vec![(2_100_000, 1.0)],
         clocks: Vec::new(),
         classes: vec![ClassCount { name: "all".to_owned(), requests: 1_000, missed: None }],
         transfers: None,

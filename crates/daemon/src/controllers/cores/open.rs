@@ -239,12 +239,12 @@ fn topology(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: Clock
         latencies.dedup();
         Some((cpu, latencies))
     };
-    let wants_gears = config.frequency != FrequencyMode::Stock;
-    let gears = wants_gears.then(|| clocks::gears(root, allowed, means.actuator).ok()).flatten();
+    let wants_points = config.frequency != FrequencyMode::Stock;
+    let points = wants_points.then(|| clocks::points(root, allowed, means.actuator).ok()).flatten();
     CpuTopology {
         cores: cores_in_order(&topology, allowed),
         halts: allowed.0.iter().filter_map(halts).collect(),
-        gears,
+        points,
     }
 }
 

@@ -4,17 +4,17 @@ use super::domains::{cores, domains};
 use super::tracker::EventTracker;
 use super::{FLAPPING, Hurry, HurryError, Stop, Tally};
 use crate::audit::Audit;
-use crate::clocks::{Clocks, gears};
+use crate::clocks::{Clocks, points};
 use crate::controllers::cores::unused_name;
 use linux::arbiter::{Arbiter, ClockMeans};
 use linux::probes::knows_thread_numbers;
 use linux::service::Service;
 use linux::{NamespacedThreads, Root, RotatingLog, SegmentBounds, ThreadPlaces};
-use machine::{CpuId, CpuList, Gear, GearKind, Instant, Kilohertz, Microwatts};
+use machine::{CpuId, CpuList, Instant, Kilohertz, Microwatts, OperatingPoint, PointKind};
 use observe::functions::{FunctionError, FunctionName, FunctionWatch};
 use policy::check::Check as _;
 use policy::frequency::hurry_up::{Params, Threshold};
-use policy::frequency::{GearTable, HurryUp};
+use policy::frequency::{HurryUp, PointTable};
 use policy::log::state_line;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -98,7 +98,7 @@ impl Hurry {
         let Source { reader, process, threads, probes } = Source::open(&options.slots)?;
         let mut notices = about(&reader)?;
         let cpus = cpus_of(process, options.cpus.as_ref())?;
-        let (table, groups) = match gears(root, &cpus, means.actuator) {
+        let (table, groups) = match points(root, &cpus, means.actuator) {
             Ok(table) => (table, domains(root, &cpus, means.actuator)?),
             Err(why) if options.dry_run => {
                 notices.push(format!(
@@ -295,7 +295,7 @@ fn cpus_of(process: u32, asked: Option<&CpuList>) -> Result<CpuList, HurryError>
 }
 
 /// The preset, with this machine's clocks and the named values.
-fn params(options: &HurryOptions, table: &GearTable) -> Params {
+fn params(options: &HurryOptions, table: &PointTable) -> Params {
     let base = match options.preset {
         Preset::Learned => Params::default(),
         Preset::Paper => Params::tuned(),
@@ -314,16 +314,17 @@ fn params(options: &HurryOptions, table: &GearTable) -> Params {
 }
 
 /// The clocks that were named, or the paper's, where there are none.
-fn made_up(asked: ClocksAsked) -> Result<GearTable, HurryError> {
+fn made_up(asked: ClocksAsked) -> Result<PointTable, HurryError> {
     let paper = PAPER_KHZ.map(Kilohertz);
     let clocks: BTreeSet<Kilohertz> = [asked.min, asked.mid, asked.max]
         .into_iter()
         .zip(paper)
         .map(|(asked, paper)| asked.unwrap_or(paper))
         .collect();
-    let gear = |frequency| Gear { frequency, power: Microwatts::from_watts(1.0), kind: GearKind::Pstate };
-    let gears: Vec<Gear> = clocks.into_iter().map(gear).collect();
-    gears.try_into().map_err(|error| HurryError::NoClocks(format!("clocks to show: {error}")))
+    let point =
+        |frequency| OperatingPoint { frequency, power: Microwatts::from_watts(1.0), kind: PointKind::Pstate };
+    let points: Vec<OperatingPoint> = clocks.into_iter().map(point).collect();
+    points.try_into().map_err(|error| HurryError::NoClocks(format!("clocks to show: {error}")))
 }
 
 fn record(folder: &Path, process: u32, policy: &HurryUp) -> Result<RotatingLog, HurryError> {

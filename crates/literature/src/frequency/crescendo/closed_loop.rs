@@ -3,7 +3,7 @@
 //! takes less energy than the same tail by Rubik.
 
 use super::*;
-use crate::frequency::gears::tests::gears_at;
+use crate::frequency::points::tests::points_at;
 use crate::frequency::rubik;
 use std::collections::VecDeque;
 
@@ -25,8 +25,8 @@ enum Policy {
 }
 
 /// 800 MHz to 2.1 GHz, as in the Peafowl paper's section 4.3.
-fn gears() -> GearTable {
-    gears_at(&[800, 900, 1_000, 1_100, 1_200, 1_300, 1_400, 1_500, 1_600, 1_700, 1_800, 1_900, 2_000, 2_100])
+fn points() -> PointTable {
+    points_at(&[800, 900, 1_000, 1_100, 1_200, 1_300, 1_400, 1_500, 1_600, 1_700, 1_800, 1_900, 2_000, 2_100])
 }
 
 fn params(target_us: u64) -> rubik::Params {
@@ -43,15 +43,15 @@ fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
         ((state >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     };
     let at = |ns: f64| Instant::from_nanos(ns as u64);
-    let gears = gears();
+    let points = points();
     let gap_ns = WORK_NS / load;
     let (mut now, mut next_arrival) = (0.0_f64, -gap_ns * unit().ln());
     let mut queue: VecDeque<(f64, f64)> = VecDeque::new();
     let (mut left, mut review_at) = (0.0, f64::INFINITY);
-    let (mut gear, mut asked, mut changes_at) = (gears.fastest(), gears.fastest(), f64::INFINITY);
+    let (mut point, mut asked, mut changes_at) = (points.fastest(), points.fastest(), f64::INFINITY);
     let (mut responses, mut joules) = (Vec::new(), 0.0);
     while now < seconds * 1e9 {
-        let speed = gears.speed(gear);
+        let speed = points.speed(point);
         let done_at = if queue.is_empty() { f64::INFINITY } else { now + left / speed };
         let due = match &policy {
             Policy::Crescendo(crescendo) => crescendo.poll_timeout(),
@@ -62,7 +62,7 @@ fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
         if !queue.is_empty() {
             left -= (event - now) * speed;
             if event > seconds * 0.5e9 {
-                joules += (event - now) * 1e-9 * gears.power(gear).as_watts();
+                joules += (event - now) * 1e-9 * points.power(point).as_watts();
             }
         }
         now = event;
@@ -74,7 +74,7 @@ fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
             continue;
         }
         if event == changes_at {
-            (gear, changes_at) = (asked, f64::INFINITY);
+            (point, changes_at) = (asked, f64::INFINITY);
             continue;
         }
         if event == next_arrival {
@@ -107,7 +107,7 @@ fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
                 Policy::Crescendo(crescendo) => {
                     let choice = crescendo.choose(at(now), Some(head), waiting);
                     review_at = choice.review.map_or(f64::INFINITY, |due| due.as_nanos() as f64);
-                    choice.gear
+                    choice.point
                 }
                 Policy::Rubik(rubik) => rubik.choose(at(now), Some(head), waiting),
             };
@@ -122,11 +122,11 @@ fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
 }
 
 #[test]
-fn the_tail_comes_to_lie_at_the_target_for_less_energy_than_at_one_gear_per_request() {
+fn the_tail_comes_to_lie_at_the_target_for_less_energy_than_at_one_point_per_request() {
     for load in [0.02, 0.1] {
         let crescendo = Params { rubik: params(TARGET_US), ..Params::default() };
-        let ours = run(Policy::Crescendo(Box::new(Crescendo::new(crescendo, &gears()))), load, 240.0);
-        let rubiks = run(Policy::Rubik(Box::new(Rubik::new(params(TARGET_US), &gears()))), load, 240.0);
+        let ours = run(Policy::Crescendo(Box::new(Crescendo::new(crescendo, &points()))), load, 240.0);
+        let rubiks = run(Policy::Rubik(Box::new(Rubik::new(params(TARGET_US), &points()))), load, 240.0);
         for outcome in [ours, rubiks] {
             assert!((0.9..1.05).contains(&(outcome.p99_us / TARGET_US as f64)), "{load}: {outcome:?}");
         }

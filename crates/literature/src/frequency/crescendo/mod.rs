@@ -8,21 +8,21 @@
 //! to.
 //!
 //! **The approach.** The computing of requests is measured as Rubik does it; from it come
-//! *schedules*, gears along the work of a request with the least energy for the time that they take
-//! (`schedule`, from PACE). At every decision a core looks up the cheapest schedule with which the
-//! longest request that the goal speaks of, having done as much as its head and being as old as it,
-//! would still be in time. So a request that had to wait gets a faster schedule, as does one whose
-//! clock came late. Requests that wait behind the head are Rubik's matter: while there are any, the
-//! gear is at least the one that Rubik asks for. Rubik's feedback corrects the goal by the measured
-//! tail.
+//! *schedules*, operating points along the work of a request with the least energy for the time
+//! that they take (`schedule`, from PACE). At every decision a core looks up the cheapest schedule
+//! with which the longest request that the goal speaks of, having done as much as its head and
+//! being as old as it, would still be in time. So a request that had to wait gets a faster
+//! schedule, as does one whose clock came late. Requests that wait behind the head are Rubik's
+//! matter: while there are any, the operating point is at least the one that Rubik asks for.
+//! Rubik's feedback corrects the goal by the measured tail.
 //!
 //! A stay costs more than the core: while one core is awake, the package is. That part, `shared`,
 //! ends only where no other request keeps the package awake, which of Poisson arrivals to plenty of
 //! cores one in e^L finds (L requests are there on average, by Little's law).
 //!
-//! **Invariants.** Until enough requests are known, and for a request that cannot make it
-//! any more or is beyond the quantile, the fastest gear; an older head or a longer queue never
-//! lowers the gear.
+//! **Invariants.** Until enough requests are known, and for a request that cannot make it any more
+//! or is beyond the quantile, the fastest operating point; an older head or a longer queue never
+//! lowers the operating point.
 
 mod params;
 mod schedule;
@@ -32,7 +32,7 @@ pub use params::{ENTRY, Params};
 pub use server::Server;
 
 use super::rubik::{Head, Rubik};
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use machine::{Duration, Instant};
 use policy::frequency::log_histogram::LogHistogram;
 use schedule::{Cost, Schedules};
@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    pub gear: GearIndex,
+    pub point: PointIndex,
     /// When to ask again if nothing happens before.
     pub review: Option<Instant>,
 }
@@ -50,7 +50,7 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Crescendo {
     params: Params,
-    gears: GearTable,
+    points: PointTable,
     rubik: Rubik,
     compute: LogHistogram,
     memory_ns: f64,
@@ -60,11 +60,11 @@ pub struct Crescendo {
 }
 
 impl Crescendo {
-    pub fn new(params: Params, gears: &GearTable) -> Self {
+    pub fn new(params: Params, points: &PointTable) -> Self {
         Self {
             params,
-            gears: *gears,
-            rubik: Rubik::new(params.rubik, gears),
+            points: *points,
+            rubik: Rubik::new(params.rubik, points),
             compute: LogHistogram::new(),
             memory_ns: 0.0,
             stays_ns: 0.0,
@@ -105,7 +105,7 @@ impl Crescendo {
     }
 
     /// For a core that executes `head` and then, in this order, the requests that came at
-    /// `waiting`. A core with nothing to do gets the slowest gear.
+    /// `waiting`. A core with nothing to do gets the slowest operating point.
     pub fn choose(
         &self,
         now: Instant,
@@ -114,24 +114,24 @@ impl Crescendo {
     ) -> Choice {
         let mut waiting = waiting.into_iter().peekable();
         let (Some(schedules), Some(head)) = (&self.schedules, head) else {
-            return Choice { gear: self.rubik.choose(now, head, waiting), review: None };
+            return Choice { point: self.rubik.choose(now, head, waiting), review: None };
         };
         let target_ns = self.rubik.corrected_target().as_nanos() as f64;
         let delay_ns = self.params.rubik.dvfs_delay.as_nanos() as f64;
         let time_ns = target_ns - delay_ns - now.since(head.arrived).as_nanos() as f64;
-        let Some(step) = schedules.step(head.done_compute.as_nanos() as f64, time_ns, &self.gears) else {
-            return Choice { gear: self.gears.fastest(), review: None };
+        let Some(step) = schedules.step(head.done_compute.as_nanos() as f64, time_ns, &self.points) else {
+            return Choice { point: self.points.fastest(), review: None };
         };
-        let gear = match waiting.peek() {
-            Some(_) if step.gear == self.gears.fastest() => step.gear,
-            None => step.gear,
-            Some(_) => step.gear.max(self.rubik.choose(now, Some(head), waiting)),
+        let point = match waiting.peek() {
+            Some(_) if step.point == self.points.fastest() => step.point,
+            None => step.point,
+            Some(_) => step.point.max(self.rubik.choose(now, Some(head), waiting)),
         };
         // Faster than planned, the next step comes sooner by as much at most.
-        let faster = self.gears.speed(step.gear) / self.gears.speed(gear);
+        let faster = self.points.speed(step.point) / self.points.speed(point);
         let lasts = Duration::from_nanos((step.lasts_ns * faster).max(1.0) as u64);
-        let review = (gear != self.gears.fastest()).then(|| now + lasts.max(self.least_part() / 4));
-        Choice { gear, review }
+        let review = (point != self.points.fastest()).then(|| now + lasts.max(self.least_part() / 4));
+        Choice { point, review }
     }
 
     /// Shorter parts than so many changes of the clock are not worth planning.
@@ -149,7 +149,7 @@ impl Crescendo {
         };
         let quantile = self.params.quantile();
         let least_ns = self.least_part().as_nanos() as f64;
-        self.schedules = Schedules::of(&self.compute, quantile, least_ns, cost, &self.gears);
+        self.schedules = Schedules::of(&self.compute, quantile, least_ns, cost, &self.points);
         self.compute.clear();
         (self.memory_ns, self.stays_ns, self.began) = (0.0, 0.0, None);
     }

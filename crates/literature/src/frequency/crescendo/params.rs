@@ -56,7 +56,7 @@ impl Check for Params {
 
 impl Params {
     /// The quantile of work up to which a request is planned for; beyond it, it runs in the fastest
-    /// gear.
+    /// operating point.
     pub(super) fn quantile(&self) -> f64 {
         self.rubik.quantile()
     }

@@ -1,7 +1,7 @@
 //! Invariants, whatever the requests and the queue.
 
 use super::*;
-use crate::frequency::gears::tests::nine_gears;
+use crate::frequency::points::tests::nine_points;
 use crate::frequency::rubik;
 use machine::Microwatts;
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ fn taught(requests: &[(f64, f64)], shared_watts: f64) -> Crescendo {
         asleep: Microwatts::from_watts(0.1),
         shared: Microwatts::from_watts(shared_watts),
     };
-    let mut crescendo = Crescendo::new(params, &nine_gears());
+    let mut crescendo = Crescendo::new(params, &nine_points());
     for (at, (compute, memory)) in requests.iter().cycle().take(1_000).enumerate() {
         let now = Instant::from_nanos(at as u64 * 100_000);
         crescendo.handle_completion(now, us(*compute), us(*memory), us(compute + memory));
@@ -34,16 +34,16 @@ fn head(age_us: f64, done_us: f64) -> Option<Head> {
 
 #[test]
 fn until_it_knows_the_requests_it_runs_at_full_speed_and_an_idle_core_needs_none() {
-    let (gears, fresh) = (nine_gears(), Crescendo::new(Params::default(), &nine_gears()));
-    assert_eq!(fresh.choose(NOW, head(0.0, 0.0), []), Choice { gear: gears.fastest(), review: None });
+    let (points, fresh) = (nine_points(), Crescendo::new(Params::default(), &nine_points()));
+    assert_eq!(fresh.choose(NOW, head(0.0, 0.0), []), Choice { point: points.fastest(), review: None });
     let idle = taught(&[(40.0, 0.0)], 0.0).choose(NOW, None, []);
-    assert_eq!(idle, Choice { gear: gears.slowest(), review: None });
+    assert_eq!(idle, Choice { point: points.slowest(), review: None });
 }
 
 #[test]
-fn a_request_beyond_the_quantile_or_beyond_help_gets_the_fastest_gear() {
+fn a_request_beyond_the_quantile_or_beyond_help_gets_the_fastest_point() {
     let crescendo = taught(&[(40.0, 0.0), (80.0, 0.0)], 0.0);
-    let fastest = Choice { gear: nine_gears().fastest(), review: None };
+    let fastest = Choice { point: nine_points().fastest(), review: None };
     assert_eq!(crescendo.choose(NOW, head(100.0, 90.0), []), fastest);
     assert_eq!(crescendo.choose(NOW, head(299.0, 0.0), []), fastest);
     assert_ne!(crescendo.choose(NOW, head(0.0, 0.0), []), fastest);
@@ -58,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn age_and_company_never_lower_the_gear_and_reviews_lie_ahead(
+    fn age_and_company_never_lower_the_point_and_reviews_lie_ahead(
         requests in requests(),
         (age, done) in (0.0..400.0_f64, 0.0..200.0_f64),
         ages in prop::collection::vec(0.0..400.0_f64, 0..20),
@@ -68,14 +68,14 @@ proptest! {
         let crescendo = taught(&requests, shared);
         let waiting = |ages: &[f64]| -> Vec<Instant> { ages.iter().map(|age| NOW - us(*age)).collect() };
         let chosen = crescendo.choose(NOW, head(age, done), waiting(&ages));
-        prop_assert!(chosen.gear <= nine_gears().fastest());
+        prop_assert!(chosen.point <= nine_points().fastest());
         prop_assert!(chosen.review.is_none_or(|at| at > NOW), "{chosen:?}");
         let older = crescendo.choose(NOW, head(age + later, done), waiting(&ages));
-        prop_assert!(older.gear >= chosen.gear, "{older:?} {chosen:?}");
+        prop_assert!(older.point >= chosen.point, "{older:?} {chosen:?}");
         let mut longer = ages.clone();
         longer.push(0.0);
         let fuller = crescendo.choose(NOW, head(age, done), waiting(&longer));
-        prop_assert!(fuller.gear >= chosen.gear, "{fuller:?} {chosen:?}");
+        prop_assert!(fuller.point >= chosen.point, "{fuller:?} {chosen:?}");
     }
 
     #[test]

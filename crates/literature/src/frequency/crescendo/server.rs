@@ -1,7 +1,7 @@
 //! Crescendo as the frequency policy of a server.
 
 use super::Crescendo;
-use crate::frequency::GearIndex;
+use crate::frequency::PointIndex;
 use machine::{CpuId, Instant};
 use policy::kind::{Decision, FrequencyPolicy, Head, Making, Policy, Request, Seen, Watch};
 
@@ -18,7 +18,7 @@ pub struct Server {
 impl Server {
     pub(super) fn new(making: &Making<'_>) -> Self {
         Self {
-            crescendo: Crescendo::new(making.params(), &making.gears()),
+            crescendo: Crescendo::new(making.params(), &making.points()),
             reviews: vec![None; making.cpus()],
             decision: None,
             due: None,
@@ -55,13 +55,13 @@ impl FrequencyPolicy for Server {
         cpu: usize,
         head: Option<Head>,
         waiting: &dyn Fn(usize) -> Option<Instant>,
-    ) -> Option<GearIndex> {
+    ) -> Option<PointIndex> {
         let choice = self.crescendo.choose(now, head, (0..).map_while(waiting));
         if choice.review != self.reviews[cpu] {
             self.reviews[cpu] = choice.review;
             self.decision = choice.review.map(|at| Decision::Review { cpu: CpuId(cpu as u16), at });
         }
-        Some(choice.gear)
+        Some(choice.point)
     }
 
     #[inline]

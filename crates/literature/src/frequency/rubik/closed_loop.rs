@@ -3,7 +3,7 @@
 //! lie at the target.
 
 use super::*;
-use crate::frequency::gears::tests::gears_at;
+use crate::frequency::points::tests::points_at;
 use std::collections::VecDeque;
 
 const WORK_NS: f64 = 10_000.0;
@@ -16,8 +16,8 @@ struct Outcome {
 }
 
 /// 800 MHz to 2.1 GHz, as in the Peafowl paper's section 4.3.
-fn gears() -> GearTable {
-    gears_at(&[800, 900, 1_000, 1_100, 1_200, 1_300, 1_400, 1_500, 1_600, 1_700, 1_800, 1_900, 2_000, 2_100])
+fn points() -> PointTable {
+    points_at(&[800, 900, 1_000, 1_100, 1_200, 1_300, 1_400, 1_500, 1_600, 1_700, 1_800, 1_900, 2_000, 2_100])
 }
 
 /// Feedback four times per second, to have it settled early.
@@ -35,16 +35,16 @@ fn run(params: Params, load: f64, seconds: f64) -> Outcome {
         -mean * (((state >> 11) as f64 + 0.5) / (1_u64 << 53) as f64).ln()
     };
     let at = |ns: f64| Instant::from_nanos(ns as u64);
-    let gears = gears();
-    let mut rubik = Rubik::new(params, &gears);
+    let points = points();
+    let mut rubik = Rubik::new(params, &points);
     let (mut now, mut next_arrival) = (0.0, exponential(WORK_NS / load));
     // Arrival and work of each request.
     let mut queue: VecDeque<(f64, f64)> = VecDeque::new();
     let mut left = 0.0;
-    let (mut gear, mut asked, mut changes_at) = (gears.fastest(), gears.fastest(), f64::INFINITY);
+    let (mut point, mut asked, mut changes_at) = (points.fastest(), points.fastest(), f64::INFINITY);
     let (mut responses, mut work_ns, mut busy_ns) = (Vec::new(), 0.0, 0.0);
     while now < seconds * 1e9 {
-        let speed = gears.speed(gear);
+        let speed = points.speed(point);
         let done_at = if queue.is_empty() { f64::INFINITY } else { now + left / speed };
         let timeout = rubik.poll_timeout().map_or(f64::INFINITY, |due| due.as_nanos() as f64);
         let event = next_arrival.min(done_at).min(changes_at).min(timeout);
@@ -59,7 +59,7 @@ fn run(params: Params, load: f64, seconds: f64) -> Outcome {
             continue;
         }
         if event == changes_at {
-            (gear, changes_at) = (asked, f64::INFINITY);
+            (point, changes_at) = (asked, f64::INFINITY);
             continue;
         }
         if event == next_arrival {

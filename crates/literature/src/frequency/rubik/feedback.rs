@@ -1,13 +1,13 @@
 //! The slow loop around the fast one: the promises of the tables against the measured tail.
 //!
 //! Tables err: requests are not independent, a wake-up takes its time, clocks change late, and each
-//! request for a clock is rounded up to a gear. So the target that decisions work with, L', is the
-//! operator's L times a factor, which a proportional-integral controller moves once per second by
-//! the measured tail: down while the goal is missed, up while there is slack left.
+//! request for a clock is rounded up to an operating point. So the target that decisions work with,
+//! L', is the operator's L times a factor, which a proportional-integral controller moves once per
+//! second by the measured tail: down while the goal is missed, up while there is slack left.
 //!
-//! Invariants: the factor stays between the bounds, and so does the integral by itself:
-//! after hours of a load at which the slowest gear is fast enough, or the fastest too slow, it
-//! comes back as soon as the tail does.
+//! Invariants: the factor stays between the bounds, and so does the integral by itself: after hours
+//! of a load at which the slowest operating point is fast enough, or the fastest too slow, it comes
+//! back as soon as the tail does.
 
 use super::Params;
 use machine::Duration;

@@ -1,6 +1,6 @@
-//! Rubik: at every arrival and completion the slowest gear at which every request in the queue
-//! still makes it (Kasture et al., MICRO 2015; here the comparison of the Peafowl paper's Figures 9
-//! and 10).
+//! Rubik: at every arrival and completion the slowest operating point at which every request in the
+//! queue still makes it (Kasture et al., MICRO 2015; here the comparison of the Peafowl paper's
+//! Figures 9 and 10).
 //!
 //! A core has a queue. The request that waits as the i-th is done when the rest of the head, the
 //! requests before it and itself are done: C cycles of computing, which a slower clock stretches,
@@ -12,23 +12,24 @@
 //!   f / f_nominal  >=  T_C[row][i] / (L' - age - T_M[row][i] - T_dvfs)
 //! ```
 //!
-//! and the core the greatest of these, rounded up to a gear. Work is convolved and not time, so a
-//! table holds for every gear; only the head, which has begun, is conditioned on its work so far
-//! (the *row*). L' is the target, corrected once per second by the measured tail.
+//! and the core the greatest of these, rounded up to an operating point. Work is convolved and not
+//! time, so a table holds for every operating point; only the head, which has begun, is conditioned
+//! on its work so far (the *row*). L' is the target, corrected once per second by the measured
+//! tail.
 //!
 //! Units. Cycles are counted in nanoseconds at the nominal frequency: a compute time of 10 us is 10
-//! us in the fastest gear, 20 us at half its speed. Of a head's memory time nothing is known but
-//! its share: its rest of M is taken from the same row as its rest of C, which is exact when both
-//! are fixed shares of a request. T_C + T_M is exact then too, and errs to the safe side when they
-//! are independent.
+//! us in the fastest operating point, 20 us at half its speed. Of a head's memory time nothing is
+//! known but its share: its rest of M is taken from the same row as its rest of C, which is exact
+//! when both are fixed shares of a request. T_C + T_M is exact then too, and errs to the safe side
+//! when they are independent.
 //!
 //! One [`Rubik`] serves any number of cores: all cores share its knowledge, and [`Rubik::choose`]
 //! reads only.
 //!
-//! Invariants: without tables, that is for the first `samples_min` requests, the fastest
-//! gear; the fastest for a request that cannot make it any more (so a decision looks at no more
-//! requests than make up L' of work); an older request or a longer queue never lowers the gear; the
-//! order of completions at one instant leaves no trace.
+//! Invariants: without tables, that is for the first `samples_min` requests, the fastest operating
+//! point; the fastest for a request that cannot make it any more (so a decision looks at no more
+//! requests than make up L' of work); an older request or a longer queue never lowers the operating
+//! point; the order of completions at one instant leaves no trace.
 
 mod convolver;
 mod distribution;
@@ -41,7 +42,7 @@ pub use params::{ENTRY, Params};
 pub use policy::kind::Head;
 pub use server::Server;
 
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use convolver::Convolver;
 use distribution::Distribution;
 use feedback::Feedback;
@@ -55,7 +56,7 @@ use tables::Table;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rubik {
     params: Params,
-    gears: GearTable,
+    points: PointTable,
     /// Of this window.
     compute: LogHistogram,
     memory: LogHistogram,
@@ -78,10 +79,10 @@ struct Tables {
 }
 
 impl Rubik {
-    pub fn new(params: Params, gears: &GearTable) -> Self {
+    pub fn new(params: Params, points: &PointTable) -> Self {
         let mut rubik = Self {
             params,
-            gears: *gears,
+            points: *points,
             compute: LogHistogram::new(),
             memory: LogHistogram::new(),
             rebuild_at: None,
@@ -143,16 +144,16 @@ impl Rubik {
         }
     }
 
-    /// The gear for a core that executes `head` and then, in this order, the requests that came at
-    /// `waiting`. A core with nothing to do gets the slowest.
+    /// The operating point for a core that executes `head` and then, in this order, the requests
+    /// that came at `waiting`. A core with nothing to do gets the slowest.
     #[inline]
     pub fn choose(
         &self,
         now: Instant,
         head: Option<Head>,
         waiting: impl IntoIterator<Item = Instant>,
-    ) -> GearIndex {
-        let Some(Tables { compute, memory }) = &self.tables else { return self.gears.fastest() };
+    ) -> PointIndex {
+        let Some(Tables { compute, memory }) = &self.tables else { return self.points.fastest() };
         let row = head.map_or(0, |head| compute.row(head.done_compute.as_nanos() as f64));
         let (compute, memory) = (compute.tails(row), memory.tails(row));
         let (mut ahead, mut speed) = (0, 0.0_f64);
@@ -171,9 +172,9 @@ impl Rubik {
         };
         let head = head.map_or(ControlFlow::Continue(()), |head| hurry(head.arrived));
         if head.is_break() || waiting.into_iter().try_for_each(hurry).is_break() {
-            return self.gears.fastest();
+            return self.points.fastest();
         }
-        self.gears.at_least_speed(speed)
+        self.points.at_least_speed(speed)
     }
 
     /// L', which decisions work with in place of the target.
@@ -215,7 +216,7 @@ mod properties;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::gears::tests::nine_gears;
+    use crate::frequency::points::tests::nine_points;
 
     pub(super) const NOW: Instant = Instant::from_nanos(10_000_000_000);
 
@@ -225,7 +226,7 @@ mod tests {
 
     /// A Rubik that saw requests with these (compute, memory) times, in us.
     pub(super) fn taught(requests: impl IntoIterator<Item = (f64, f64)>) -> Rubik {
-        let mut rubik = Rubik::new(Params::default(), &nine_gears());
+        let mut rubik = Rubik::new(Params::default(), &nine_points());
         for (compute, memory) in requests {
             rubik.handle_completion(Instant::ZERO, us(compute), us(memory), us(compute + memory));
         }
@@ -251,19 +252,20 @@ mod tests {
     #[test]
     fn until_it_knows_the_requests_it_runs_at_full_speed() {
         let mut rubik = taught([(10.0, 0.0); 999]);
-        let fastest = nine_gears().fastest();
+        let fastest = nine_points().fastest();
         assert_eq!(rubik.choose(NOW, head(0.0, 0.0), []), fastest);
         // One more, and the window that was extended ends.
         rubik.handle_completion(NOW, us(10.0), us(0.0), us(10.0));
         rubik.handle_timeout(NOW + Duration::from_millis(100));
-        assert_eq!(rubik.choose(NOW, head(0.0, 0.0), []), nine_gears().slowest());
+        assert_eq!(rubik.choose(NOW, head(0.0, 0.0), []), nine_points().slowest());
     }
 
     #[test]
-    fn the_gear_is_what_the_formula_asks_for() {
+    fn the_point_is_what_the_formula_asks_for() {
         let rubik = exponential();
         // 99 % of one request are below 46.05 us, of two 66.4, four 100.5, eight 160.0. L - T_dvfs
-        // is 290 us. Gears are thirteenths: 5/13 = 0.385 is the slowest, then 6/13 = 0.462.
+        // is 290 us. Operating points are thirteenths: 5/13 = 0.385 is the slowest, then 6/13 =
+        // 0.462.
         let table = [
             (0.0, vec![], 0),                  // 46.05 / 290 = 0.159
             (190.0, vec![], 1),                // 46.05 / 100 = 0.461
@@ -275,9 +277,9 @@ mod tests {
             (50.0, vec![50.0; 7], 4),          // 160.0 / 240 = 0.667
             (245.0, vec![], 8),                // 46.05 / 45 > 1
         ];
-        for (age, others, gear) in table {
+        for (age, others, point) in table {
             let chosen = rubik.choose(NOW, head(age, 0.0), waiting(&others));
-            assert_eq!(chosen, GearIndex(gear), "{age} {others:?}");
+            assert_eq!(chosen, PointIndex(point), "{age} {others:?}");
             // The exponential distribution does not remember the work so far; nor does it matter
             // which request has begun.
             assert_eq!(rubik.choose(NOW, head(age, 40.0), waiting(&others)), chosen);
@@ -290,33 +292,33 @@ mod tests {
     fn memory_time_is_paid_at_every_clock() {
         let rubik = taught([(10.0, 20.0); 1_000]);
         // 10 / (290 - 250 - 20) = 0.5; stretched as a whole it would be 30 / 40 = 0.75.
-        assert_eq!(rubik.choose(NOW, head(250.0, 0.0), []), GearIndex(2));
+        assert_eq!(rubik.choose(NOW, head(250.0, 0.0), []), PointIndex(2));
         let compute_only = taught([(30.0, 0.0); 1_000]);
-        assert_eq!(compute_only.choose(NOW, head(250.0, 0.0), []), GearIndex(5));
+        assert_eq!(compute_only.choose(NOW, head(250.0, 0.0), []), PointIndex(5));
     }
 
     #[test]
     fn what_the_head_has_done_counts_for_all_behind_it() {
         let rubik = taught([(50.0, 0.0); 1_000]);
         // (50 + 50) / (290 - 150) = 0.714; with the head as good as done 50 / 140 = 0.357.
-        assert_eq!(rubik.choose(NOW, head(150.0, 0.0), waiting(&[150.0])), GearIndex(5));
-        assert_eq!(rubik.choose(NOW, head(150.0, 50.001), waiting(&[150.0])), GearIndex(0));
+        assert_eq!(rubik.choose(NOW, head(150.0, 0.0), waiting(&[150.0])), PointIndex(5));
+        assert_eq!(rubik.choose(NOW, head(150.0, 50.001), waiting(&[150.0])), PointIndex(0));
     }
 
     #[test]
     fn it_looks_no_further_than_it_must() {
         let forever = std::iter::repeat(NOW);
-        assert_eq!(exponential().choose(NOW, None, forever), nine_gears().fastest());
+        assert_eq!(exponential().choose(NOW, None, forever), nine_points().fastest());
     }
 
     #[test]
     fn an_idle_core_needs_no_speed() {
-        assert_eq!(exponential().choose(NOW, None, []), nine_gears().slowest());
+        assert_eq!(exponential().choose(NOW, None, []), nine_points().slowest());
     }
 
     #[test]
     fn timeouts_may_come_early_late_or_twice() {
-        let mut rubik = Rubik::new(Params::default(), &nine_gears());
+        let mut rubik = Rubik::new(Params::default(), &nine_points());
         assert_eq!(rubik.poll_timeout(), None);
         rubik.handle_timeout(NOW);
         for _ in 0..1_000 {
@@ -340,7 +342,7 @@ mod tests {
     #[test]
     fn a_missed_goal_tightens_the_target_and_slack_loosens_it() {
         for (response, tighter) in [(400.0, true), (200.0, false)] {
-            let mut rubik = Rubik::new(Params::default(), &nine_gears());
+            let mut rubik = Rubik::new(Params::default(), &nine_points());
             for _ in 0..1_000 {
                 rubik.handle_completion(NOW, us(10.0), us(0.0), us(response));
             }

@@ -2,7 +2,7 @@
 
 use super::tests::{NOW, head, taught, us, waiting};
 use super::*;
-use crate::frequency::gears::tests::nine_gears;
+use crate::frequency::points::tests::nine_points;
 use proptest::prelude::*;
 
 fn requests() -> impl Strategy<Value = Vec<(f64, f64)>> {
@@ -22,14 +22,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn age_and_company_never_lower_the_gear(
+    fn age_and_company_never_lower_the_point(
         requests in requests(),
         (head, mut ages) in queue(),
         older in (0_usize..25, 0.0..300.0_f64),
     ) {
         let rubik = taught(requests);
         let chosen = rubik.choose(NOW, head, waiting(&ages));
-        prop_assert!(chosen <= nine_gears().fastest());
+        prop_assert!(chosen <= nine_points().fastest());
         let later = NOW + us(older.1);
         prop_assert!(rubik.choose(later, head, waiting(&ages)) >= chosen);
         if older.0 < ages.len() {

@@ -1,7 +1,7 @@
 //! Rubik as the frequency policy of a server.
 
 use super::Rubik;
-use crate::frequency::GearIndex;
+use crate::frequency::PointIndex;
 use machine::Instant;
 use policy::kind::{FrequencyPolicy, Head, Making, Policy, Request, Seen, Watch};
 
@@ -14,7 +14,7 @@ pub struct Server {
 
 impl Server {
     pub(super) fn new(making: &Making<'_>) -> Self {
-        Self { rubik: Rubik::new(making.params(), &making.gears()), due: None }
+        Self { rubik: Rubik::new(making.params(), &making.points()), due: None }
     }
 }
 
@@ -42,7 +42,7 @@ impl FrequencyPolicy for Server {
         _: usize,
         head: Option<Head>,
         waiting: &dyn Fn(usize) -> Option<Instant>,
-    ) -> Option<GearIndex> {
+    ) -> Option<PointIndex> {
         Some(self.rubik.choose(now, head, (0..).map_while(waiting)))
     }
 

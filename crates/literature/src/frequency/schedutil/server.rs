@@ -1,13 +1,13 @@
 //! schedutil as the frequency policy of a machine: a governor for each CPU.
 
 use super::Schedutil;
-use crate::frequency::{GearIndex, GearTable};
+use crate::frequency::{PointIndex, PointTable};
 use machine::{CpuId, Instant};
 use policy::kind::{Decision, FrequencyPolicy, Making, Policy, Readings, Request, Seen, Watch};
 use std::collections::VecDeque;
 
 pub struct PerCpu {
-    gears: GearTable,
+    points: PointTable,
     cpus: Vec<Schedutil>,
     due: Option<Instant>,
     decisions: VecDeque<Decision>,
@@ -17,13 +17,13 @@ impl PerCpu {
     pub(super) fn new(making: &Making<'_>) -> Self {
         let cpus = vec![Schedutil::new(making.params()); making.cpus()];
         let due = cpus.first().map(|governor| Instant::ZERO + governor.period());
-        Self { gears: making.gears(), cpus, due, decisions: VecDeque::new() }
+        Self { points: making.points(), cpus, due, decisions: VecDeque::new() }
     }
 
     #[inline]
-    fn change(&mut self, now: Instant, cpu: usize, running: bool, gear: GearIndex) -> Option<GearIndex> {
-        let speed = self.gears.speed(gear);
-        self.cpus[cpu].handle_change(now, &self.gears, running, speed)
+    fn change(&mut self, now: Instant, cpu: usize, running: bool, point: PointIndex) -> Option<PointIndex> {
+        let speed = self.points.speed(point);
+        self.cpus[cpu].handle_change(now, &self.points, running, speed)
     }
 }
 
@@ -34,8 +34,8 @@ impl Policy for PerCpu {
 
     fn handle_timeout(&mut self, now: Instant, seen: &Seen<'_>) {
         for (cpu, totals) in seen.cpus.iter().enumerate().filter(|(_, totals)| totals.is_working) {
-            if let Some(gear) = self.change(now, cpu, true, totals.gear) {
-                self.decisions.push_back(Decision::Gear { cpu: CpuId(cpu as u16), gear });
+            if let Some(point) = self.change(now, cpu, true, totals.point) {
+                self.decisions.push_back(Decision::OperatingPoint { cpu: CpuId(cpu as u16), point });
             }
         }
         self.due = self.cpus.first().map(|governor| now + governor.period());
@@ -58,12 +58,18 @@ impl FrequencyPolicy for PerCpu {
     }
 
     #[inline]
-    fn handle_start(&mut self, now: Instant, cpu: usize, _: &Request, gear: GearIndex) -> Option<GearIndex> {
-        self.change(now, cpu, true, gear)
+    fn handle_start(
+        &mut self,
+        now: Instant,
+        cpu: usize,
+        _: &Request,
+        point: PointIndex,
+    ) -> Option<PointIndex> {
+        self.change(now, cpu, true, point)
     }
 
     #[inline]
-    fn handle_idle(&mut self, now: Instant, cpu: usize, gear: GearIndex) -> Option<GearIndex> {
-        self.change(now, cpu, false, gear)
+    fn handle_idle(&mut self, now: Instant, cpu: usize, point: PointIndex) -> Option<PointIndex> {
+        self.change(now, cpu, false, point)
     }
 }

@@ -2,9 +2,9 @@
 
 use super::tests::states;
 use super::{Choice, Params, Played, Queueing, Served, SleepScale, steady};
-use crate::frequency::gears::tests::nine_gears;
+use crate::frequency::points::tests::nine_points;
 use machine::{CstateIndex, Duration, Instant, Ratio};
-use policy::frequency::GearIndex;
+use policy::frequency::PointIndex;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
@@ -73,7 +73,7 @@ proptest! {
         }).collect();
         let queueing = if shared { Queueing::Shared } else { Queueing::PerCore };
         let params = Params { queueing, quantile: Ratio::new(quantile), ..Params::default() };
-        let policy = SleepScale::new(params, states(), nine_gears(), 4, Instant::ZERO);
+        let policy = SleepScale::new(params, states(), nine_points(), 4, Instant::ZERO);
         let exit = Duration::from_micros(exit_us);
         let (mut responses, active) = simulated(&requests, 4, exit, 0.7, shared);
         responses.sort_unstable();
@@ -87,7 +87,7 @@ proptest! {
         goal_us in 20_u64..600,
     ) {
         let params = Params { goal: Duration::from_micros(goal_us), ..Params::default() };
-        let mut policy = SleepScale::new(params, states(), nine_gears(), 2, Instant::ZERO);
+        let mut policy = SleepScale::new(params, states(), nine_points(), 2, Instant::ZERO);
         let mut at = Instant::ZERO;
         let mut log = Vec::new();
         for (gap, compute) in requests {
@@ -100,17 +100,17 @@ proptest! {
         policy.handle_timeout(Instant::ZERO + Duration::from_secs(1));
         let energy = |choice: Choice| {
             let state = states()[choice.state.index()];
-            let played = policy.play(&log, state.exit_latency, policy.gears.speed(choice.gear));
+            let played = policy.play(&log, state.exit_latency, policy.points.speed(choice.point));
             let active = played.active.as_nanos() as f64;
-            let working = active * policy.gears.power(choice.gear).0 as f64;
+            let working = active * policy.points.power(choice.point).0 as f64;
             let joules = working + (2e9 - active) * state.power.0 as f64;
-            let speed = policy.gears.speed(choice.gear);
+            let speed = policy.points.speed(choice.point);
             let keeps_up = steady::keeps_up(&log, Queueing::Shared, 2, speed);
             (keeps_up && played.tail <= params.goal).then_some(joules)
         };
-        let places = (0..3).flat_map(|state| (0..9).map(move |gear| (state, gear)));
+        let places = (0..3).flat_map(|state| (0..9).map(move |point| (state, point)));
         let choices = places
-            .map(|(state, gear)| Choice { state: CstateIndex(state), gear: GearIndex(gear) });
+            .map(|(state, point)| Choice { state: CstateIndex(state), point: PointIndex(point) });
         let least = choices.filter_map(energy).min_by(f64::total_cmp);
         prop_assert_eq!(energy(policy.choice()), least);
     }

@@ -31,7 +31,7 @@ impl Policy for Server {
     }
 
     fn poll_decision(&mut self) -> Option<Decision> {
-        let Choice { state, gear } = self.policy.choice();
+        let Choice { state, point } = self.policy.choice();
         match self.told {
             Told::Nothing => {
                 self.told = Told::IdleStates;
@@ -39,7 +39,7 @@ impl Policy for Server {
             }
             Told::IdleStates => {
                 self.told = Told::All;
-                Some(Decision::Gears(gear))
+                Some(Decision::Points(point))
             }
             Told::All => None,
         }

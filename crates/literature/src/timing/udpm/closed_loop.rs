@@ -2,14 +2,14 @@
 
 use super::tests::{EXIT, GOAL, knowing, us};
 use super::{Params, UDpm};
-use crate::frequency::gears::tests::{gears_at, nine_gears};
+use crate::frequency::points::tests::{nine_points, points_at};
 use crate::timing::Form;
 use machine::{Duration, Instant};
 use proptest::prelude::*;
 
 /// One core that serves first come, first served, and obeys the policy at once: latencies in order.
 fn serve(policy: &mut UDpm, requests: &[(Instant, u64)]) -> Vec<Duration> {
-    let gears = policy.gears;
+    let points = policy.points;
     let (mut latencies, mut queue) = (Vec::new(), std::collections::VecDeque::new());
     let (mut arrivals, mut busy_until) = (requests.iter().peekable(), None);
     loop {
@@ -24,15 +24,16 @@ fn serve(policy: &mut UDpm, requests: &[(Instant, u64)]) -> Vec<Duration> {
             let switch = policy
                 .handle_completion(0, now, needed, waiting)
                 .map_or(Duration::ZERO, |_| policy.params.switch);
-            let speed = gears.speed(policy.cores[0].gear);
+            let speed = points.speed(policy.cores[0].point);
             busy_until =
                 queue.front().map(|&(_, next)| now + switch + Duration::from_nanos(next).scale(1.0 / speed));
         } else if up == Some(now) {
-            let before = policy.cores[0].gear;
+            let before = policy.cores[0].point;
             policy.handle_awake(0);
-            let gear = policy.cores[0].gear;
-            let switch = if gear == before { Duration::ZERO } else { policy.params.switch };
-            busy_until = Some(now + switch + Duration::from_nanos(queue[0].1).scale(1.0 / gears.speed(gear)));
+            let point = policy.cores[0].point;
+            let switch = if point == before { Duration::ZERO } else { policy.params.switch };
+            busy_until =
+                Some(now + switch + Duration::from_nanos(queue[0].1).scale(1.0 / points.speed(point)));
         } else {
             let &(at, compute) = arrivals.next().unwrap();
             queue.push_back((at, compute));
@@ -44,7 +45,7 @@ fn serve(policy: &mut UDpm, requests: &[(Instant, u64)]) -> Vec<Duration> {
 #[test]
 fn the_published_form_is_late_for_a_single_request() {
     for (form, latency_us) in [(Form::Exact, 300), (Form::Published, 310)] {
-        let mut policy = knowing(Params { form, ..Params::default() }, gears_at(&[2_000]), &[(20_000, 0)]);
+        let mut policy = knowing(Params { form, ..Params::default() }, points_at(&[2_000]), &[(20_000, 0)]);
         assert_eq!(serve(&mut policy, &[(us(1_000), 20_000)]), [Duration::from_micros(latency_us)]);
     }
 }
@@ -53,17 +54,17 @@ proptest! {
     #[test]
     fn with_a_service_that_never_varies_the_goal_is_met_exactly(
         gaps in prop::collection::vec(100_000_u64..900_000, 1..60),
-        single_gear in any::<bool>(),
+        single_point in any::<bool>(),
     ) {
         // At most 10 % load in batches of up to four, so that a busy period never overlaps the next
         // deadline.
-        let gears = if single_gear { gears_at(&[2_000]) } else { nine_gears() };
-        let mut policy = knowing(Params::default(), gears, &[(10_000, 0)]);
+        let points = if single_point { points_at(&[2_000]) } else { nine_points() };
+        let mut policy = knowing(Params::default(), points, &[(10_000, 0)]);
         let mut at = us(10);
         let requests: Vec<_> = gaps.iter().map(|&gap| { at += Duration::from_nanos(gap); (at, 10_000) }).collect();
         let latencies = serve(&mut policy, &requests);
         prop_assert_eq!(latencies.len(), requests.len());
-        // Slow gears divide nanoseconds: one each may be lost to rounding.
+        // Slow operating points divide nanoseconds: one each may be lost to rounding.
         let longest = latencies.iter().max().unwrap().as_nanos();
         prop_assert!(longest <= GOAL.as_nanos() + 10, "{longest}");
         prop_assert!(longest + 10 >= GOAL.as_nanos(), "{longest}");
@@ -83,7 +84,7 @@ fn share_late(form: Form) -> f64 {
         (-(1.0 - uniform).ln() * mean_ns) as u64
     };
     let service: Vec<_> = (0..2_000).map(|_| (exponential(10_000.0), 0)).collect();
-    let mut policy = knowing(Params { form, ..Params::default() }, nine_gears(), &service);
+    let mut policy = knowing(Params { form, ..Params::default() }, nine_points(), &service);
     let mut at = us(10);
     let requests: Vec<_> = (0..20_000)
         .map(|_| {

@@ -3,29 +3,29 @@
 //!
 //! As with [`super::dyn_sleep`], a core that runs out of work sleeps deeply at once and wakes just
 //! in time. But slack can be spent on sleep or on a slower clock, so with each arrival at a
-//! sleeping core all gears are compared, each with the wake-up that its own tails allow, and the
-//! one with the least average power is planned:
+//! sleeping core all operating points are compared, each with the wake-up that its own tails allow,
+//! and the one with the least average power is planned:
 //!
 //! ```text
-//!   since                        begin          up
+//!   since                        begin          up                     all divided by total time
 //!     |        asleep              |  waking     |switch|   busy: n mean service times     |
-//!     |        sleep power         |          the gear's power (switch: mean of both)      |   / total time
+//!     |        sleep power         |       the point's power (switch: mean of both)         |
 //! ```
 //!
-//! Only gears that leave more than [`Params::least_sleep`], and the exit latency, until the core is
-//! up take part. If none does, it is the fastest; in the exact form the gear already planned stays
-//! as long as it keeps all deadlines. A change of gear costs [`Params::switch`] of every request's
-//! slack. While a core is busy, an arrival whose tail behind the whole queue is beyond the goal has
-//! the gear raised at the next completion: to the slowest gear that keeps all deadlines
-//! ([`Form::Exact`]), or for which n tails of one are within the goal ([`Form::Published`]). A gear
-//! is lowered by the next sleep only.
+//! Only operating points that leave more than [`Params::least_sleep`], and the exit latency, until
+//! the core is up take part. If none does, it is the fastest; in the exact form the operating point
+//! already planned stays as long as it keeps all deadlines. A change of operating point costs
+//! [`Params::switch`] of every request's slack. While a core is busy, an arrival whose tail behind
+//! the whole queue is beyond the goal has the operating point raised at the next completion: to the
+//! slowest operating point that keeps all deadlines ([`Form::Exact`]), or for which n tails of one
+//! are within the goal ([`Form::Published`]). An operating point is lowered by the next sleep only.
 //!
 //! Which core an arrival goes to is for [`super::reschedule`] to say.
 //!
-//! Invariants, in the exact form: a core is up by every deadline, at the gear planned, that was
-//! still at least one exit latency away when its request arrived; a new request never delays a
-//! wake-up; a busy core's gear never falls. Until service times are known, no request is delayed
-//! and the clock is the fastest.
+//! Invariants, in the exact form: a core is up by every deadline, at the operating point planned,
+//! that was still at least one exit latency away when its request arrived; a new request never
+//! delays a wake-up; a busy core's operating point never falls. Until service times are known, no
+//! request is delayed and the clock is the fastest.
 
 mod choice;
 #[cfg(test)]
@@ -40,14 +40,15 @@ pub use params::Params;
 use super::{Deadline, Form, SleepState, tails};
 use choice::behind;
 use machine::{Duration, Instant};
-use policy::frequency::{GearIndex, GearTable};
+use policy::frequency::{PointIndex, PointTable};
 use policy::kind::Make;
 use policy::registry::{Entry, Question, Word, settings};
 use serde::{Deserialize, Serialize};
 use tails::Tails;
 
-/// With more requests than this at a busy core that is behind, it gets the fastest gear without
-/// counting further. The need of 64 requests is the same, whichever of them is looked at \[D\].
+/// With more requests than this at a busy core that is behind, it gets the fastest operating point
+/// without counting further. The need of 64 requests is the same, whichever of them is looked at
+/// \[D\].
 const COUNTED: u32 = 64;
 
 pub static ENTRY: Entry = Entry {
@@ -68,7 +69,7 @@ pub static ENTRY: Entry = Entry {
     needs_goal: true,
     make: Make::WakeDelay(|making| {
         let (params, sleep) = (making.params(), making.deepest_advertised()?);
-        Some(Box::new(UDpm::new(params, making.gears(), sleep, making.cpus(), Instant::ZERO)))
+        Some(Box::new(UDpm::new(params, making.points(), sleep, making.cpus(), Instant::ZERO)))
     }),
     ..Entry::of::<Params>()
 };
@@ -77,16 +78,16 @@ pub static ENTRY: Entry = Entry {
 pub struct WakeAt {
     /// When it must begin. The core is up one exit latency later.
     pub begin: Instant,
-    /// The gear to run in from then on.
-    pub gear: GearIndex,
+    /// The operating point to run in from then on.
+    pub point: PointIndex,
 }
 
-/// Wake-ups and gears of all cores of a server.
+/// Wake-ups and operating points of all cores of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UDpm {
     params: Params,
     tails: Tails,
-    gears: GearTable,
+    points: PointTable,
     sleep: SleepState,
     cores: Vec<Core>,
 }
@@ -97,12 +98,12 @@ struct Core {
     in_system: u32,
     since: Instant,
     arrived: Option<Instant>,
-    /// The gear it ran in last, or runs in.
-    gear: GearIndex,
+    /// The operating point it ran in last, or runs in.
+    point: PointIndex,
     plan: Option<WakeAt>,
     /// An arrival was beyond the goal.
     raise: bool,
-    /// One deadline for each of the gears.
+    /// One deadline for each of the operating points.
     deadlines: Vec<Deadline>,
 }
 
@@ -114,20 +115,20 @@ impl Core {
 }
 
 impl UDpm {
-    /// All cores sleep since `now`, in the fastest gear.
-    pub fn new(params: Params, gears: GearTable, sleep: SleepState, cores: usize, now: Instant) -> Self {
+    /// All cores sleep since `now`, in the fastest operating point.
+    pub fn new(params: Params, points: PointTable, sleep: SleepState, cores: usize, now: Instant) -> Self {
         let core = Core {
             asleep: true,
             in_system: 0,
             since: now,
             arrived: None,
-            gear: gears.fastest(),
+            point: points.fastest(),
             plan: None,
             raise: false,
-            deadlines: vec![Deadline::new(now); gears.count()],
+            deadlines: vec![Deadline::new(now); points.count()],
         };
-        let tails = Tails::new(params.tails, gears.speed(gears.slowest()));
-        Self { params, tails, gears, sleep, cores: vec![core; cores] }
+        let tails = Tails::new(params.tails, points.speed(points.slowest()));
+        Self { params, tails, points, sleep, cores: vec![core; cores] }
     }
 
     /// Which core a request shall go to that would by itself go to `home`. `draw` is a random
@@ -140,28 +141,29 @@ impl UDpm {
     /// A request has come to a core. Says when its wake-up must begin, which replaces the last
     /// answer; `None` if it is awake.
     pub fn handle_arrival(&mut self, core: usize, now: Instant) -> Option<WakeAt> {
-        let Self { params, tails, gears, .. } = self;
+        let Self { params, tails, points, .. } = self;
         let at = &mut self.cores[core];
         at.in_system += 1;
         at.arrived = Some(now);
         if at.asleep {
-            for (deadline, gear) in at.deadlines.iter_mut().zip(gears.iter()) {
-                deadline.add(params.form, now, params.goal, tails, gears.speed(gear));
+            for (deadline, point) in at.deadlines.iter_mut().zip(points.iter()) {
+                deadline.add(params.form, now, params.goal, tails, points.speed(point));
             }
             let plan = self.plan(&self.cores[core], now, None);
             self.cores[core].plan = Some(plan);
             return Some(plan);
         }
-        let tail = behind(params, tails, at.in_system, gears.speed(at.gear));
+        let tail = behind(params, tails, at.in_system, points.speed(at.point));
         at.raise |= tail.is_none_or(|tail| tail > params.goal);
         None
     }
 
-    /// A core is up, for whatever reason, and runs in the gear planned if there was a plan.
+    /// A core is up, for whatever reason, and runs in the operating point planned if there was a
+    /// plan.
     pub fn handle_awake(&mut self, core: usize) {
         let core = &mut self.cores[core];
         core.asleep = false;
-        core.gear = core.plan.take().map_or(core.gear, |plan| plan.gear);
+        core.point = core.plan.take().map_or(core.point, |plan| plan.point);
     }
 
     /// A core has nothing to do and sleeps. Said by itself when the last request of a core
@@ -172,16 +174,16 @@ impl UDpm {
 
     /// A core has completed a request, which needed this much: compute at nominal speed, and
     /// memory. `waiting` are the arrivals of those that are left, the next first; if there is none
-    /// the core goes to sleep. Says which gear to change to, if any.
+    /// the core goes to sleep. Says which operating point to change to, if any.
     pub fn handle_completion(
         &mut self,
         core: usize,
         now: Instant,
         needed: (Duration, Duration),
         waiting: impl Iterator<Item = Instant> + Clone,
-    ) -> Option<GearIndex> {
+    ) -> Option<PointIndex> {
         self.tails.handle_completion(now, needed.0, needed.1);
-        let Self { params, tails, gears, .. } = self;
+        let Self { params, tails, points, .. } = self;
         let at = &mut self.cores[core];
         at.in_system = at.in_system.saturating_sub(1);
         if at.in_system == 0 {
@@ -191,22 +193,22 @@ impl UDpm {
         if !std::mem::take(&mut at.raise) {
             return None;
         }
-        let holds = |gear: GearIndex| {
-            let speed = gears.speed(gear);
+        let holds = |point: PointIndex| {
+            let speed = points.speed(point);
             if params.form == Form::Published {
                 return behind(params, tails, at.in_system, speed).is_some_and(|tail| tail <= params.goal);
             }
-            let start = if gear == at.gear { now } else { now + params.switch };
+            let start = if point == at.point { now } else { now + params.switch };
             let in_time = |(place, arrived): (u32, Instant)| {
                 tails.tail(place, speed).is_some_and(|tail| start + tail <= arrived + params.goal)
             };
             at.in_system <= COUNTED && (1..).zip(waiting.clone()).all(in_time)
         };
-        let faster = gears.iter().skip(at.gear.index());
-        let gear = faster.into_iter().find(|&gear| holds(gear)).unwrap_or(gears.fastest());
-        let changed = gear != at.gear;
-        at.gear = gear;
-        changed.then_some(gear)
+        let faster = points.iter().skip(at.point.index());
+        let point = faster.into_iter().find(|&point| holds(point)).unwrap_or(points.fastest());
+        let changed = point != at.point;
+        at.point = point;
+        changed.then_some(point)
     }
 
     /// The wake-up of a core that is planned; `None` if it is awake or nothing waits for it.

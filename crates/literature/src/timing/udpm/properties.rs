@@ -2,8 +2,8 @@
 
 use super::Params;
 use super::tests::{EXIT, GOAL, knowing, us};
-use machine::{Duration, Gear, GearKind, Kilohertz, Microwatts};
-use policy::frequency::GearTable;
+use machine::{Duration, Kilohertz, Microwatts, OperatingPoint, PointKind};
+use policy::frequency::PointTable;
 use proptest::prelude::*;
 
 proptest! {
@@ -13,15 +13,15 @@ proptest! {
         service in prop::collection::vec((0_u64..60_000, 0_u64..20_000), 20),
         watts in prop::collection::vec(1_u64..10, 4),
     ) {
-        // Powers that make sometimes a fast gear the best, and sometimes a slow one.
+        // Powers that make sometimes a fast operating point the best, and sometimes a slow one.
         let mut total = 0;
-        let gears = (1..).zip(watts).map(|(step, more)| {
+        let points = (1..).zip(watts).map(|(step, more)| {
             total += more;
             let (frequency, power) = (Kilohertz(step * 500_000), Microwatts(total * 1_000_000));
-            Gear { frequency, power, kind: GearKind::Pstate }
+            OperatingPoint { frequency, power, kind: PointKind::Pstate }
         });
-        let gears = GearTable::try_from(gears.collect::<Vec<_>>()).unwrap();
-        let mut policy = knowing(Params::default(), gears, &service);
+        let points = PointTable::try_from(points.collect::<Vec<_>>()).unwrap();
+        let mut policy = knowing(Params::default(), points, &service);
         let (mut now, mut queue, mut last) = (us(10), Vec::new(), None);
         for gap in gaps {
             now += Duration::from_nanos(gap);
@@ -32,15 +32,15 @@ proptest! {
             let plan = policy.handle_arrival(0, now).unwrap();
             prop_assert!(last.is_none_or(|last| plan.begin <= last));
             last = Some(plan.begin);
-            let speed = policy.gears.speed(plan.gear);
-            let fastest = plan.gear == policy.gears.fastest();
+            let speed = policy.points.speed(plan.point);
+            let fastest = plan.point == policy.points.fastest();
             let switch = if fastest { Duration::ZERO } else { policy.params.switch };
             let deadlines = (1..).zip(&queue).map(|(place, &arrived)| {
                 arrived + GOAL - policy.tails.tail(place, speed).unwrap() - switch
             });
             // Kept, or the core is as early and as fast as it could be made.
             let missed = deadlines.min().is_some_and(|deadline| plan.begin + EXIT > deadline);
-            prop_assert!(!missed || (plan.begin <= now && plan.gear == policy.gears.fastest()));
+            prop_assert!(!missed || (plan.begin <= now && plan.point == policy.points.fastest()));
             prop_assert!(plan.begin >= queue[0]);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::UDpm;
 use machine::{Duration, Instant};
-use policy::frequency::GearIndex;
+use policy::frequency::PointIndex;
 use policy::kind::WakeDelayPolicy;
 
 impl WakeDelayPolicy for UDpm {
@@ -14,8 +14,8 @@ impl WakeDelayPolicy for UDpm {
         self.handle_arrival(core, now).map(|wake| wake.begin)
     }
 
-    fn wake_gear(&self, core: usize) -> Option<GearIndex> {
-        self.wake(core).map(|wake| wake.gear)
+    fn wake_point(&self, core: usize) -> Option<PointIndex> {
+        self.wake(core).map(|wake| wake.point)
     }
 
     fn handle_awake(&mut self, core: usize) {
@@ -32,7 +32,7 @@ impl WakeDelayPolicy for UDpm {
         now: Instant,
         needed: (Duration, Duration),
         waiting: &dyn Fn(usize) -> Option<Instant>,
-    ) -> Option<GearIndex> {
+    ) -> Option<PointIndex> {
         self.handle_completion(core, now, needed, (0..).map_while(waiting))
     }
 

@@ -2,7 +2,7 @@
 //! all that a request does.
 
 use super::{HurryUp, Shift, ThreadId};
-use crate::frequency::GearIndex;
+use crate::frequency::PointIndex;
 use crate::kind::{Decision, FrequencyPolicy, Making, Policy, Request, Seen, Watch};
 use machine::{CpuId, Instant};
 
@@ -12,7 +12,7 @@ pub struct Bound(HurryUp);
 impl Bound {
     pub(super) fn new(making: &Making<'_>) -> Self {
         let threads = (0..making.workers).map(|cpu| (ThreadId(u32::from(cpu)), CpuId(cpu)));
-        Self(HurryUp::new(making.params(), &making.gears(), threads))
+        Self(HurryUp::new(making.params(), &making.points(), threads))
     }
 }
 
@@ -23,8 +23,8 @@ impl Policy for Bound {
 
     #[inline]
     fn poll_decision(&mut self) -> Option<Decision> {
-        let Shift { cpu, gear, .. } = self.0.poll_command()?;
-        Some(Decision::Gear { cpu, gear })
+        let Shift { cpu, point, .. } = self.0.poll_command()?;
+        Some(Decision::OperatingPoint { cpu, point })
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -37,7 +37,7 @@ impl FrequencyPolicy for Bound {
         Watch::Work
     }
 
-    fn handle_start(&mut self, now: Instant, cpu: usize, _: &Request, _: GearIndex) -> Option<GearIndex> {
+    fn handle_start(&mut self, now: Instant, cpu: usize, _: &Request, _: PointIndex) -> Option<PointIndex> {
         self.0.handle_enter(now, ThreadId(cpu as u32));
         None
     }

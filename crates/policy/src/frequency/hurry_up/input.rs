@@ -123,7 +123,7 @@ mod tests {
     use super::super::tests::{MAX, MID, MIN, ms};
     use super::super::{Learned, Level, Params, Threshold};
     use super::*;
-    use crate::frequency::gears::tests::nine_gears;
+    use crate::frequency::points::tests::nine_points;
     use crate::log;
     use proptest::prelude::*;
 
@@ -138,7 +138,7 @@ mod tests {
     /// cpu0 alone, cpu1 with cpu2, cpu3 with cpu4; cpu5 is not ours.
     fn service(params: Params) -> HurryUp {
         let domains = [vec![CpuId(0)], vec![CpuId(1), CpuId(2)], vec![CpuId(3), CpuId(4)]];
-        HurryUp::of_service(params, &nine_gears(), domains)
+        HurryUp::of_service(params, &nine_points(), domains)
     }
 
     fn placed(thread: u32, cpu: u16, runs: bool) -> Happened {

@@ -24,7 +24,7 @@
 //! Invariants: a domain's level is the greatest that one of its CPUs needs; the order in
 //! which needs are told leaves no trace.
 
-use super::super::GearIndex;
+use super::super::PointIndex;
 use machine::{CpuId, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +67,7 @@ struct Core {
     work: Work,
     /// It is idle, and will count as such from then on.
     idle_from: Option<Instant>,
-    commanded: Option<GearIndex>,
+    commanded: Option<PointIndex>,
 }
 
 impl Cores {
@@ -147,13 +147,14 @@ impl Cores {
         self.cores.iter().map(|core| (core.cpu, self.domains[core.domain]))
     }
 
-    /// A core that is to run at another gear than it was told last; from now on it was told.
-    pub(super) fn poll_change(&mut self, paces: &[GearIndex; 3]) -> Option<(CpuId, GearIndex)> {
+    /// A core that is to run at another operating point than it was told last; from now on it was
+    /// told.
+    pub(super) fn poll_change(&mut self, paces: &[PointIndex; 3]) -> Option<(CpuId, PointIndex)> {
         let domains = &self.domains;
         let wanted = |core: &Core| paces[domains[core.domain] as usize];
         let core = self.cores.iter_mut().find(|core| core.commanded != Some(wanted(core)))?;
-        let gear = wanted(core);
-        core.commanded = Some(gear);
-        Some((core.cpu, gear))
+        let point = wanted(core);
+        core.commanded = Some(point);
+        Some((core.cpu, point))
     }
 }

@@ -37,10 +37,10 @@
 //! thread whose exit was lost runs fast until its next event. Threads that were not named are
 //! ignored.
 //!
-//! Invariants: every command names a gear of the table, and only a change is commanded; the
-//! order of events of different threads at one instant leaves no trace; a core of several threads
-//! runs as fast as the fastest needs; while no thread is inside no core is at f_max, and no timer
-//! is asked for.
+//! Invariants: every command names an operating point of the table, and only a change is commanded;
+//! the order of events of different threads at one instant leaves no trace; a core of several
+//! threads runs as fast as the fastest needs; while no thread is inside no core is at f_max, and no
+//! timer is asked for.
 
 mod bound;
 mod input;
@@ -55,7 +55,7 @@ pub use levels::{Level, Work};
 pub use params::{ENTRY, Learned, Params, Threshold};
 
 use super::log_histogram::LogHistogram;
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use levels::Cores;
 use machine::{CpuId, Duration, Instant, Kilohertz};
 use serde::{Deserialize, Serialize};
@@ -69,8 +69,8 @@ pub struct ThreadId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shift {
     pub cpu: CpuId,
-    pub gear: GearIndex,
-    /// The clock of that gear, as cpufreq wants it.
+    pub point: PointIndex,
+    /// The clock of that operating point, as cpufreq wants it.
     pub frequency: Kilohertz,
 }
 
@@ -116,9 +116,9 @@ pub struct Hot {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HurryUp {
     params: Params,
-    gears: GearTable,
+    points: PointTable,
     /// Indexed by level, from f_min to f_max.
-    paces: [GearIndex; 3],
+    paces: [PointIndex; 3],
     threshold: Duration,
     /// Of the calls since the threshold was set.
     calls: LogHistogram,
@@ -135,13 +135,13 @@ impl HurryUp {
     /// is on the first.
     pub fn new(
         params: Params,
-        gears: &GearTable,
+        points: &PointTable,
         threads: impl IntoIterator<Item = (ThreadId, CpuId)>,
     ) -> Self {
         let mut bound: Vec<(ThreadId, CpuId)> = threads.into_iter().collect();
         bound.sort_by_key(|(thread, _)| *thread);
         bound.dedup_by_key(|(thread, _)| *thread);
-        let mut policy = Self::of_service(params, gears, bound.iter().map(|(_, cpu)| vec![*cpu]));
+        let mut policy = Self::of_service(params, points, bound.iter().map(|(_, cpu)| vec![*cpu]));
         let thread = |(id, cpu)| Thread::new(id, policy.cores.place(cpu), true);
         policy.threads = bound.into_iter().map(thread).collect();
         policy
@@ -151,14 +151,14 @@ impl HurryUp {
     /// Threads come with [`Happened::Placed`].
     pub fn of_service(
         params: Params,
-        gears: &GearTable,
+        points: &PointTable,
         domains: impl IntoIterator<Item = Vec<CpuId>>,
     ) -> Self {
-        let nominal = gears.khz(gears.fastest()).0 as f64;
-        let pace = |clock: Kilohertz| gears.at_least_speed(clock.0 as f64 / nominal);
+        let nominal = points.khz(points.fastest()).0 as f64;
+        let pace = |clock: Kilohertz| points.at_least_speed(clock.0 as f64 / nominal);
         Self {
             params,
-            gears: *gears,
+            points: *points,
             paces: [params.f_min, params.f_mid, params.f_max].map(pace),
             threshold: match params.threshold {
                 Threshold::Fixed(threshold) => threshold,
@@ -238,8 +238,8 @@ impl HurryUp {
 
     /// The next change of clock to make; call it until there is none.
     pub fn poll_command(&mut self) -> Option<Shift> {
-        let (cpu, gear) = self.cores.poll_change(&self.paces)?;
-        Some(Shift { cpu, gear, frequency: self.gears.khz(gear) })
+        let (cpu, point) = self.cores.poll_change(&self.paces)?;
+        Some(Shift { cpu, point, frequency: self.points.khz(point) })
     }
 
     /// After how long in the hot function a call counts as heavy, now.
@@ -271,7 +271,7 @@ impl HurryUp {
     }
 
     pub fn clock(&self, level: Level) -> Kilohertz {
-        self.gears.khz(self.paces[level as usize])
+        self.points.khz(self.paces[level as usize])
     }
 
     fn place(&self, thread: ThreadId) -> Option<usize> {

@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn every_command_is_a_change_to_a_gear_of_the_table(events in trace(3)) {
+    fn every_command_is_a_change_to_a_point_of_the_table(events in trace(3)) {
         let mut policy = hurry_up(Params::default(), 3);
         let mut last = [0; 3];
         for (_, cpu, clock) in play(&mut policy, &events) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::frequency::gears::tests::{gears_at, nine_gears};
+use crate::frequency::points::tests::{nine_points, points_at};
 
 pub(super) const MIN: u64 = 1_000_000;
 pub(super) const MID: u64 = 2_000_000;
@@ -12,7 +12,7 @@ pub(super) fn ms(millis: u64) -> Instant {
 /// Thread 10 on cpu0, 11 on cpu1, ...
 pub(super) fn hurry_up(params: Params, threads: u32) -> HurryUp {
     let bound = (0..threads).map(|thread| (ThreadId(10 + thread), CpuId(thread as u16)));
-    HurryUp::new(params, &nine_gears(), bound)
+    HurryUp::new(params, &nine_points(), bound)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,15 +144,15 @@ fn lost_and_repeated_events_do_no_harm() {
 #[test]
 fn a_core_of_two_threads_is_as_fast_as_the_faster_needs() {
     let bound = [(ThreadId(10), CpuId(4)), (ThreadId(11), CpuId(4))];
-    let mut policy = HurryUp::new(Params::default(), &nine_gears(), bound);
+    let mut policy = HurryUp::new(Params::default(), &nine_points(), bound);
     let events = [event(10, 0, true), event(20, 1, true), event(30, 0, false), event(40, 1, false)];
     assert_eq!(play(&mut policy, &events), [(0, 4, MIN), (10, 4, MID), (40, 4, MIN)]);
 }
 
 #[test]
 fn a_clock_that_the_machine_lacks_is_rounded_up() {
-    let gears = gears_at(&[1_200, 1_800, 2_200]);
-    let mut policy = HurryUp::new(Params::default(), &gears, [(ThreadId(10), CpuId(0))]);
+    let points = points_at(&[1_200, 1_800, 2_200]);
+    let mut policy = HurryUp::new(Params::default(), &points, [(ThreadId(10), CpuId(0))]);
     let commands = play(&mut policy, &[event(10, 0, true), event(900, 0, false)]);
     // Both f_mid and f_max are the fastest there is.
     assert_eq!(commands, [(0, 0, 1_200_000), (10, 0, 2_200_000), (900, 0, 1_200_000)]);

@@ -4,35 +4,36 @@
 //! Utilisation says nothing about how much a program minds a slow clock; how much of its time it
 //! waits for memory does. The *sensitivity* s = (dIPS / IPS) / (df / f) is measured: 1 for work
 //! that only computes, 0 for work that only waits. Each core takes, every step of 1 ms, the lowest
-//! gear whose predicted *loss* of instructions per second (IPS) is within the *slack*: 0 is the
-//! paper's zero tolerance, 20 % its relaxed setting.
+//! operating point whose predicted *loss* of instructions per second (IPS) is within the *slack*: 0
+//! is the paper's zero tolerance, 20 % its relaxed setting.
 //!
-//! **Slack does not compound.** Every prediction is against the fastest gear: loss = s (f_max - f)
-//! / f_max. Against the gear in effect, 20 % would be given away again at every step, down to the
-//! slowest gear. (The paper does not say; this is our reading.)
+//! **Slack does not compound.** Every prediction is against the fastest operating point: loss = s
+//! (f_max - f) / f_max. Against the operating point in effect, 20 % would be given away again at
+//! every step, down to the slowest operating point. (The paper does not say; this is our reading.)
 //!
 //! **The model.** The line through two measured points (f, IPS) is the paper's, [`Model::Linear`].
-//! IPS is concave in f: a line between the slowest and the fastest gear overstates every loss
-//! between them, a line through two fast gears understates that of a slow one. For work that
-//! computes for a part of its time and waits for the rest, 1 / IPS is exactly linear in 1 / f; so
-//! have it Hsu and Feng, as the paper cites: [`Model::Stalls`], the default.
+//! IPS is concave in f: a line between the slowest and the fastest operating point overstates every
+//! loss between them, a line through two fast operating points understates that of a slow one. For
+//! work that computes for a part of its time and waits for the rest, 1 / IPS is exactly linear in 1
+//! / f; so have it Hsu and Feng, as the paper cites: [`Model::Stalls`], the default.
 //!
 //! **Freshness.** A sample is taken from every two busy steps in succession whose speeds lie at
 //! least `min_change` of the table's range apart; the difference of neighbours does not see slow
 //! changes of the work. The model is stale when `stale_after` busy steps brought no sample. Then,
 //! and at the start, the core is *perturbed* (the paper's footnote 7): one step in the slowest
-//! gear, one in the fastest. If the core is idle meanwhile, the next try is when the model is stale
-//! again. So the price is bounded: one step of `stale_after` in the slowest gear.
+//! operating point, one in the fastest. If the core is idle meanwhile, the next try is when the
+//! model is stale again. So the price is bounded: one step of `stale_after` in the slowest
+//! operating point.
 //!
-//! Invariants: without a sample the gear is the fastest; with one, its predicted loss is
-//! within the slack and the next slower gear's is not, except while perturbing.
+//! Invariants: without a sample the operating point is the fastest; with one, its predicted loss is
+//! within the slack and the next slower operating point's is not, except while perturbing.
 //!
 //! Where it fails. A sample believes that two neighbouring steps did the same work. Work that
 //! differs from step to step makes the sensitivity wander, to both sides of the truth; see the
 //! journal for how far. In between it is insensitive: a change of the work is seen when the next
 //! sample is taken, up to `stale_after` busy steps later. The price of a perturbation is highest
-//! where the slowest gear is very slow: at 0.38 of the nominal clock 0.6 % of the throughput of
-//! pure computing, and up to 1.6 ms for a request that meets it.
+//! where the slowest operating point is very slow: at 0.38 of the nominal clock 0.6 % of the
+//! throughput of pure computing, and up to 1.6 ms for a request that meets it.
 //!
 //! Hyperthreads share a clock: the driver keeps one policy for a physical core, adds the
 //! instructions of its threads, and counts as busy the time in which any of them executed.
@@ -47,7 +48,7 @@ pub use model::Model;
 pub use params::Params;
 pub use server::PerCore;
 
-use super::{GearIndex, GearTable};
+use super::{PointIndex, PointTable};
 use crate::kind::Make;
 use crate::registry::{Entry, Maturity, Question, Runs, Word, settings};
 use machine::Duration;
@@ -78,8 +79,8 @@ pub static ENTRY: Entry = Entry {
 pub struct Progress {
     /// Instructions executed, or work done in any other unit that stays the same.
     pub instructions: f64,
-    /// The speed it executed at (a share of the nominal clock): that of the gear in effect,
-    /// averaged over busy time.
+    /// The speed it executed at (a share of the nominal clock): that of the operating point in
+    /// effect, averaged over busy time.
     pub speed: f64,
     pub busy: Duration,
 }
@@ -105,8 +106,8 @@ pub struct Sensitivity {
     last: Option<Point>,
     /// Busy steps since the last sample or perturbation.
     without_sample: u32,
-    /// The step that is under way is in the slowest gear, to see its effect; the next will be in
-    /// the fastest.
+    /// The step that is under way is in the slowest operating point, to see its effect; the next
+    /// will be in the fastest.
     at_slowest: bool,
 }
 
@@ -126,38 +127,39 @@ impl Sensitivity {
         self.sensitivity.map(|measured| measured.clamp(0.0, 1.0))
     }
 
-    /// A step is over: the gear for the next.
-    pub fn handle_step(&mut self, gears: &GearTable, progress: &Progress) -> GearIndex {
+    /// A step is over: the operating point for the next.
+    pub fn handle_step(&mut self, points: &PointTable, progress: &Progress) -> PointIndex {
         let busy_secs = progress.busy.as_secs_f64();
         let point = Point { speed: progress.speed, ips: progress.instructions / busy_secs };
         if progress.busy >= self.params.min_busy && point.is_sensible() {
             self.without_sample = self.without_sample.saturating_add(1);
             if let Some(last) = self.last.replace(point) {
-                self.sample(gears, last, point);
+                self.sample(points, last, point);
             }
         }
         if std::mem::take(&mut self.at_slowest) {
-            return gears.fastest();
+            return points.fastest();
         }
         if self.without_sample > self.params.stale_after {
             self.without_sample = 0;
             self.at_slowest = true;
-            return gears.slowest();
+            return points.slowest();
         }
-        self.lowest_within_slack(gears)
+        self.lowest_within_slack(points)
     }
 
-    fn lowest_within_slack(&self, gears: &GearTable) -> GearIndex {
+    fn lowest_within_slack(&self, points: &PointTable) -> PointIndex {
         // The values that arithmetic makes of nothing at all.
         const ROUNDING: f64 = 1e-9;
-        let Some(sensitivity) = self.sensitivity() else { return gears.fastest() };
+        let Some(sensitivity) = self.sensitivity() else { return points.fastest() };
         let slack = self.params.slack.as_f64() + ROUNDING;
-        let is_within = |&gear: &GearIndex| self.params.model.loss(sensitivity, gears.speed(gear)) <= slack;
-        gears.iter().find(is_within).unwrap_or(gears.fastest())
+        let is_within =
+            |&point: &PointIndex| self.params.model.loss(sensitivity, points.speed(point)) <= slack;
+        points.iter().find(is_within).unwrap_or(points.fastest())
     }
 
-    fn sample(&mut self, gears: &GearTable, one: Point, other: Point) {
-        let range = 1.0 - gears.speed(gears.slowest());
+    fn sample(&mut self, points: &PointTable, one: Point, other: Point) {
+        let range = 1.0 - points.speed(points.slowest());
         let change = (one.speed - other.speed).abs();
         if range <= 0.0 || change < self.params.min_change * range {
             return;
@@ -179,7 +181,7 @@ impl Sensitivity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::gears::tests::{gears_at, nine_gears};
+    use crate::frequency::points::tests::{nine_points, points_at};
     use machine::Ratio;
 
     const STEP: Duration = Duration::from_millis(1);
@@ -204,14 +206,19 @@ mod tests {
         }
     }
 
-    /// Steps of a core that is always busy; the gears of the last `stale_after` of them.
-    pub(super) fn closed_loop(params: Params, gears: &GearTable, work: Work, steps: u32) -> Vec<GearIndex> {
+    /// Steps of a core that is always busy; the operating points of the last `stale_after` of them.
+    pub(super) fn closed_loop(
+        params: Params,
+        points: &PointTable,
+        work: Work,
+        steps: u32,
+    ) -> Vec<PointIndex> {
         let mut policy = Sensitivity::new(params);
-        let mut gear = gears.fastest();
+        let mut point = points.fastest();
         let mut history = Vec::new();
         for _ in 0..steps {
-            gear = policy.handle_step(gears, &work.step(gears.speed(gear), STEP));
-            history.push(gear);
+            point = policy.handle_step(points, &work.step(points.speed(point), STEP));
+            history.push(point);
         }
         history.split_off(history.len() - params.stale_after as usize)
     }
@@ -235,11 +242,11 @@ mod tests {
 
     #[test]
     fn it_begins_with_a_look_at_both_ends() {
-        let gears = nine_gears();
+        let points = nine_points();
         let work = Work { computing: 1.0 };
         let mut policy = Sensitivity::new(Params { slack: Ratio::new(0.2), ..Params::default() });
-        let asked = [1.0, gears.speed(GearIndex(0)), 1.0, gears.speed(GearIndex(7))]
-            .map(|speed| policy.handle_step(&gears, &work.step(speed, STEP)).0);
+        let asked = [1.0, points.speed(PointIndex(0)), 1.0, points.speed(PointIndex(7))]
+            .map(|speed| policy.handle_step(&points, &work.step(speed, STEP)).0);
         // 2.2 of 2.6 GHz loses 15 %, 2.0 loses 23 %.
         assert_eq!(asked, [0, 8, 6, 6]);
         assert_eq!(policy.sensitivity(), Some(1.0));
@@ -247,64 +254,66 @@ mod tests {
 
     #[test]
     fn slack_is_given_away_once() {
-        // Against the gear in effect, 20 % of pure computing would go on to the slowest gear.
-        let gears = gears_at(&(0..=30).map(|step| 1_000 + step * 50).collect::<Vec<_>>());
+        // Against the operating point in effect, 20 % of pure computing would go on to the slowest
+        // operating point.
+        let points = points_at(&(0..=30).map(|step| 1_000 + step * 50).collect::<Vec<_>>());
         let params = Params { slack: Ratio::new(0.2), ..Params::default() };
         for model in [Model::Linear, Model::Stalls] {
-            let gear = closed_loop(Params { model, ..params }, &gears, Work { computing: 1.0 }, 5_000)[50];
-            assert_eq!(gears.khz(gear).0, 2_000_000, "{model:?}: 0.8 of 2.5 GHz");
+            let point = closed_loop(Params { model, ..params }, &points, Work { computing: 1.0 }, 5_000)[50];
+            assert_eq!(points.khz(point).0, 2_000_000, "{model:?}: 0.8 of 2.5 GHz");
         }
     }
 
     #[test]
     fn zero_tolerance_slows_only_work_that_waits() {
-        let gears = nine_gears();
+        let points = nine_points();
         for params in [Params::default(), Params::paper()] {
-            let gear = |computing| closed_loop(params, &gears, Work { computing }, 1_000)[50];
-            assert_eq!(gear(0.0), gears.slowest());
-            assert_eq!(gear(0.01), gears.fastest());
-            assert_eq!(gear(1.0), gears.fastest());
+            let point = |computing| closed_loop(params, &points, Work { computing }, 1_000)[50];
+            assert_eq!(point(0.0), points.slowest());
+            assert_eq!(point(0.01), points.fastest());
+            assert_eq!(point(1.0), points.fastest());
         }
     }
 
     #[test]
     fn a_steady_core_is_perturbed_once_in_a_while_and_no_more() {
-        let gears = nine_gears();
+        let points = nine_points();
         let work = Work { computing: 1.0 };
         let mut policy = Sensitivity::new(Params::default());
-        let mut gear = gears.fastest();
+        let mut point = points.fastest();
         let mut at_slowest = 0;
         for _ in 0..10_000 {
-            gear = policy.handle_step(&gears, &work.step(gears.speed(gear), STEP));
-            at_slowest += u32::from(gear == gears.slowest());
+            point = policy.handle_step(&points, &work.step(points.speed(point), STEP));
+            at_slowest += u32::from(point == points.slowest());
         }
         // Once in stale_after steps, and the steps that it takes.
         assert!((95..=100).contains(&at_slowest), "{at_slowest}");
     }
 
     #[test]
-    fn a_core_that_falls_idle_is_not_left_in_the_slowest_gear() {
-        let gears = nine_gears();
+    fn a_core_that_falls_idle_is_not_left_in_the_slowest_point() {
+        let points = nine_points();
         let work = Work { computing: 1.0 };
         let short = Duration::from_micros(10);
         let mut policy = Sensitivity::new(Params::default());
-        assert_eq!(policy.handle_step(&gears, &work.step(1.0, STEP)), gears.slowest());
-        let slowest = gears.speed(gears.slowest());
-        assert_eq!(policy.handle_step(&gears, &work.step(slowest, short)), gears.fastest());
+        assert_eq!(policy.handle_step(&points, &work.step(1.0, STEP)), points.slowest());
+        let slowest = points.speed(points.slowest());
+        assert_eq!(policy.handle_step(&points, &work.step(slowest, short)), points.fastest());
         for _ in 0..1_000 {
-            assert_eq!(policy.handle_step(&gears, &work.step(1.0, short)), gears.fastest());
+            assert_eq!(policy.handle_step(&points, &work.step(1.0, short)), points.fastest());
         }
         assert_eq!(policy.sensitivity(), None);
-        let busy = (1..1_000).find(|_| policy.handle_step(&gears, &work.step(1.0, STEP)) != gears.fastest());
+        let busy =
+            (1..1_000).find(|_| policy.handle_step(&points, &work.step(1.0, STEP)) != points.fastest());
         assert_eq!(busy, Some(101), "it tries again when the model is stale again");
     }
 
     #[test]
     fn a_sample_weighs_by_how_far_apart_its_speeds_are() {
-        let gears = gears_at(&[500, 1_000]);
+        let points = points_at(&[500, 1_000]);
         for (slow, expected) in [(0.5, 0.5), (0.75, 0.25), (0.9, 0.0)] {
             let mut policy = Sensitivity { sensitivity: Some(0.0), ..Sensitivity::new(Params::default()) };
-            policy.sample(&gears, Point { speed: 1.0, ips: 1e9 }, Point { speed: slow, ips: slow * 1e9 });
+            policy.sample(&points, Point { speed: 1.0, ips: 1e9 }, Point { speed: slow, ips: slow * 1e9 });
             assert!(policy.sensitivity.is_some_and(|s| (s - expected).abs() < 1e-12), "{slow}: {policy:?}");
         }
     }
@@ -312,39 +321,39 @@ mod tests {
     #[test]
     fn one_absurd_reading_is_outgrown() {
         let mut policy = Sensitivity { sensitivity: Some(0.0), ..Sensitivity::new(Params::default()) };
-        policy.sample(&nine_gears(), Point { speed: 1.0, ips: 1e9 }, Point { speed: 0.4, ips: 1.0 });
+        policy.sample(&nine_points(), Point { speed: 1.0, ips: 1e9 }, Point { speed: 0.4, ips: 1.0 });
         assert!(policy.sensitivity.is_some_and(|s| s <= 2.0 * policy.params.gain), "{policy:?}");
     }
 
     #[test]
     fn work_that_changes_is_seen_at_the_next_perturbation() {
-        let gears = nine_gears();
+        let points = nine_points();
         let params = Params { slack: Ratio::new(0.05), ..Params::default() };
         let mut policy = Sensitivity::new(params);
-        let mut gear = gears.fastest();
+        let mut point = points.fastest();
         let mut fast_since = None;
         for step in 0..1_000 {
             let work = Work { computing: if step < 500 { 0.0 } else { 1.0 } };
-            gear = policy.handle_step(&gears, &work.step(gears.speed(gear), STEP));
+            point = policy.handle_step(&points, &work.step(points.speed(point), STEP));
             if step == 499 {
-                assert_eq!(gear, gears.slowest());
+                assert_eq!(point, points.slowest());
             }
             match fast_since {
-                None if step > 500 && gear == gears.fastest() => fast_since = Some(step),
+                None if step > 500 && point == points.fastest() => fast_since = Some(step),
                 _ => {}
             }
         }
         assert!(fast_since.is_some_and(|step| step <= 500 + params.stale_after + 2), "{fast_since:?}");
-        assert_eq!(gear, gears.fastest());
+        assert_eq!(point, points.fastest());
     }
 
     #[test]
-    fn one_gear_is_no_choice() {
-        let gears = gears_at(&[2_000]);
+    fn one_point_is_no_choice() {
+        let points = points_at(&[2_000]);
         let mut policy = Sensitivity::new(Params::default());
         for _ in 0..500 {
             let progress = Work { computing: 0.0 }.step(1.0, STEP);
-            assert_eq!(policy.handle_step(&gears, &progress), gears.fastest());
+            assert_eq!(policy.handle_step(&points, &progress), points.fastest());
         }
     }
 }

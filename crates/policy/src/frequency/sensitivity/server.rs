@@ -2,14 +2,14 @@
 //! each physical core.
 
 use super::{Params, Progress, Sensitivity};
-use crate::frequency::GearTable;
+use crate::frequency::PointTable;
 use crate::kind::{Decision, FrequencyPolicy, Making, Policy, Readings, Seen};
 use machine::{CpuId, Duration, Instant};
 use std::collections::VecDeque;
 
 /// The policies of all physical cores of a driver that counts the work of their threads.
 pub struct PerCore {
-    gears: GearTable,
+    points: PointTable,
     cores: Vec<Core>,
     due: Option<Instant>,
     decisions: VecDeque<Decision>,
@@ -24,13 +24,13 @@ struct Core {
 
 impl PerCore {
     pub(super) fn new(making: &Making<'_>) -> Self {
-        Self::of(making.params(), making.gears(), making.cores())
+        Self::of(making.params(), making.points(), making.cores())
     }
 
-    fn of(params: Params, gears: GearTable, cores: usize) -> Self {
+    fn of(params: Params, points: PointTable, cores: usize) -> Self {
         let core = Core { policy: Sensitivity::new(params), work_done: 0.0, working: Duration::ZERO };
         let due = Some(Instant::ZERO + core.policy.period()).filter(|_| cores > 0);
-        Self { gears, cores: vec![core; cores], due, decisions: VecDeque::new() }
+        Self { points, cores: vec![core; cores], due, decisions: VecDeque::new() }
     }
 }
 
@@ -46,12 +46,13 @@ impl Policy for PerCore {
             let work_done: f64 = threads().map(|cpu| seen.cpus[cpu].work_done).sum();
             let progress = Progress {
                 instructions: work_done - core.work_done,
-                speed: self.gears.speed(first.gear),
+                speed: self.points.speed(first.point),
                 busy: first.core_working - core.working,
             };
-            let gear = core.policy.handle_step(&self.gears, &progress);
+            let point = core.policy.handle_step(&self.points, &progress);
             (core.work_done, core.working) = (work_done, first.core_working);
-            self.decisions.extend(threads().map(|cpu| Decision::Gear { cpu: CpuId(cpu as u16), gear }));
+            self.decisions
+                .extend(threads().map(|cpu| Decision::OperatingPoint { cpu: CpuId(cpu as u16), point }));
         }
         self.due = self.cores.first().map(|core| now + core.policy.period());
     }
@@ -70,18 +71,18 @@ impl FrequencyPolicy for PerCore {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::GearIndex;
-    use crate::frequency::gears::tests::nine_gears;
+    use crate::frequency::PointIndex;
+    use crate::frequency::points::tests::nine_points;
     use crate::kind::CpuTotals;
     use machine::Ratio;
 
     /// One core of two threads whose work does not mind the clock, step by step; of each step the
     /// part of it in which thread 0 and thread 1 work, together or one after the other.
-    fn gears_of(steps: u64, parts: [u64; 2], together: bool) -> Vec<[GearIndex; 2]> {
-        let gears = nine_gears();
+    fn points_of(steps: u64, parts: [u64; 2], together: bool) -> Vec<[PointIndex; 2]> {
+        let points = nine_points();
         let params = Params { slack: Ratio::new(0.1), ..Params::default() };
-        let mut policy = PerCore::of(params, gears, 1);
-        let mut totals = [CpuTotals { gear: gears.fastest(), ..CpuTotals::default() }; 2];
+        let mut policy = PerCore::of(params, points, 1);
+        let mut totals = [CpuTotals { point: points.fastest(), ..CpuTotals::default() }; 2];
         let any = if together { parts[0].max(parts[1]) } else { parts[0] + parts[1] };
         let mut chosen = Vec::new();
         for step in 1..=steps {
@@ -92,10 +93,10 @@ mod tests {
             }
             let now = Instant::ZERO + Duration::from_millis(step);
             policy.handle_timeout(now, &Seen { cpus: &totals, ..Seen::default() });
-            let mut of_step = [GearIndex(0); 2];
-            while let Some(Decision::Gear { cpu, gear }) = policy.poll_decision() {
-                of_step[cpu.index()] = gear;
-                totals[cpu.index()].gear = gear;
+            let mut of_step = [PointIndex(0); 2];
+            while let Some(Decision::OperatingPoint { cpu, point }) = policy.poll_decision() {
+                of_step[cpu.index()] = point;
+                totals[cpu.index()].point = point;
             }
             chosen.push(of_step);
         }
@@ -105,11 +106,11 @@ mod tests {
     #[test]
     fn the_threads_of_a_core_are_one_policy() {
         // An idle sibling, one that works beside, and one that takes turns: the same work per busy
-        // time in every gear, so the slowest gear will do.
+        // time in every operating point, so the slowest operating point will do.
         for (parts, together) in [([800, 0], true), ([800, 800], true), ([400, 400], false)] {
-            let chosen = gears_of(60, parts, together);
+            let chosen = points_of(60, parts, together);
             assert!(chosen.iter().all(|[one, other]| one == other), "{parts:?}: {chosen:?}");
-            assert_eq!(chosen.last(), Some(&[GearIndex(0); 2]), "{parts:?}");
+            assert_eq!(chosen.last(), Some(&[PointIndex(0); 2]), "{parts:?}");
         }
     }
 }

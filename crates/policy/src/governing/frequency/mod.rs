@@ -9,20 +9,20 @@
 //! Terms. A *core* is a physical core with all its threads: they share a clock, so their
 //! instructions are added, and the core was busy while any of them was. That share is not seen;
 //! threads that come and go by chance are assumed, 1 - (1 - a)(1 - b). *Free* is no cap: the
-//! fastest gear, and turbo above it. A core is *dark* when it worked and nothing was counted of it.
+//! fastest operating point, and turbo above it. A core is *dark* when its work was not counted.
 //!
 //! Invariants:
-//! - A cap is asked for when it changes and not otherwise, and is a gear of the table or the value
-//!   that a person wrote.
+//! - A cap is asked for when it changes and not otherwise, and is an operating point of the table
+//!   or the value that a person wrote.
 //! - A parked CPU has the freest cap of the active ones: other work there is no worse off than the
 //!   service, and where CPUs share a clock, parked ones do not keep it fast.
 //! - A core that is dark for `lost_after` epochs is free, and learns anew when it is seen again.
-//! - At most one core at a time makes its first trial in the slowest gear: they begin two epochs
-//!   apart.
+//! - At most one core at a time makes its first trial in the slowest operating point: they begin
+//!   two epochs apart.
 //!
 //! Where it fails: a step is an epoch here, not the paper's millisecond. A trial costs a core an
-//! epoch in its slowest gear out of every hundred, and at epochs of a second some client meets it;
-//! short epochs make it cheap.
+//! epoch in its slowest operating point out of every hundred, and at epochs of a second some client
+//! meets it; short epochs make it cheap.
 
 mod mode;
 
@@ -30,7 +30,7 @@ pub use mode::FrequencyMode;
 
 use super::CpuTopology;
 use crate::frequency::sensitivity::Progress;
-use crate::frequency::{GearIndex, GearTable, Pegasus, Sensitivity, pegasus, sensitivity};
+use crate::frequency::{Pegasus, PointIndex, PointTable, Sensitivity, pegasus, sensitivity};
 use machine::{
     Command, CpuId, CpuReading, Duration, FrequencyLimit, Goal, Instant, Kilohertz, Rate, Ratio, Reading,
     ServiceReading,
@@ -87,7 +87,7 @@ impl fmt::Display for ClockWhy {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Core {
     policy: Sensitivity,
-    gear: GearIndex,
+    point: PointIndex,
     /// Epochs until it may make its first trial.
     begins_in: u32,
     /// Epochs in a row in which it worked and nothing was counted.
@@ -100,7 +100,7 @@ enum Choice {
     #[default]
     Constant,
     Each(Vec<Core>),
-    All(Box<Pegasus>, GearIndex),
+    All(Box<Pegasus>, PointIndex),
 }
 
 /// The clocks of the CPUs of one service.
@@ -113,7 +113,7 @@ pub struct ServiceFrequency {
 }
 
 impl ServiceFrequency {
-    /// No cap yet. Without gears nothing but a person's cap can be asked for.
+    /// No cap yet. Without operating points nothing but a person's cap can be asked for.
     pub fn new(mode: Frequency, topology: &CpuTopology) -> Self {
         Self { mode, choice: choice(mode, topology), in_force: BTreeMap::new() }
     }
@@ -168,10 +168,12 @@ impl ServiceFrequency {
         reading: &Reading,
         lost_after: u32,
     ) {
-        let Some(gears) = &topology.gears else { return };
+        let Some(points) = &topology.points else { return };
         match &mut self.choice {
             Choice::Constant => {}
-            Choice::All(pegasus, gear) => *gear = pegasus.handle_epoch(now, gears, latency(&reading.service)),
+            Choice::All(pegasus, point) => {
+                *point = pegasus.handle_epoch(now, points, latency(&reading.service))
+            }
             Choice::Each(cores) => {
                 let Frequency::Sensitivity(params) = self.mode else { return };
                 for (core, threads) in cores.iter_mut().zip(&topology.cores).take(active.into()) {
@@ -179,16 +181,16 @@ impl ServiceFrequency {
                         core.begins_in -= 1;
                         continue;
                     }
-                    match progress(gears, params.step, params.min_busy, threads, &reading.cpus) {
+                    match progress(points, params.step, params.min_busy, threads, &reading.cpus) {
                         Some(progress) => {
                             core.dark = 0;
-                            core.gear = core.policy.handle_step(gears, &progress);
+                            core.point = core.policy.handle_step(points, &progress);
                         }
                         None => {
                             core.dark = core.dark.saturating_add(1);
                             if core.dark >= lost_after {
                                 core.policy = Sensitivity::new(params);
-                                core.gear = gears.fastest();
+                                core.point = points.fastest();
                             }
                         }
                     }
@@ -199,11 +201,13 @@ impl ServiceFrequency {
 
     /// Full speed is needed at once. The next epoch decides again.
     pub fn handle_alarm(&mut self, now: Instant, topology: &CpuTopology) {
-        let Some(gears) = &topology.gears else { return };
+        let Some(points) = &topology.points else { return };
         match &mut self.choice {
             Choice::Constant => {}
-            Choice::All(pegasus, gear) => *gear = pegasus.handle_epoch(now, gears, pegasus::Latency::Unknown),
-            Choice::Each(cores) => cores.iter_mut().for_each(|core| core.gear = gears.fastest()),
+            Choice::All(pegasus, point) => {
+                *point = pegasus.handle_epoch(now, points, pegasus::Latency::Unknown)
+            }
+            Choice::Each(cores) => cores.iter_mut().for_each(|core| core.point = points.fastest()),
         }
     }
 
@@ -250,8 +254,8 @@ impl ServiceFrequency {
 
     /// The cap of one core while it is active.
     fn cap(&self, topology: &CpuTopology, core: usize) -> (FrequencyLimit, ClockWhy) {
-        let of = |gear: GearIndex| match &topology.gears {
-            Some(gears) if gear < gears.fastest() => FrequencyLimit::AtMost(gears.khz(gear)),
+        let of = |point: PointIndex| match &topology.points {
+            Some(points) if point < points.fastest() => FrequencyLimit::AtMost(points.khz(point)),
             _ => FrequencyLimit::None,
         };
         match (&self.choice, self.mode) {
@@ -259,12 +263,12 @@ impl ServiceFrequency {
                 (FrequencyLimit::AtMost(clock), ClockWhy::Configured)
             }
             (Choice::Constant, _) => (FrequencyLimit::None, ClockWhy::Configured),
-            (Choice::All(pegasus, gear), _) => (of(*gear), ClockWhy::Power(pegasus.cap())),
+            (Choice::All(pegasus, point), _) => (of(*point), ClockWhy::Power(pegasus.cap())),
             (Choice::Each(cores), _) => {
                 cores.get(core).map_or((FrequencyLimit::None, ClockWhy::Configured), |core| {
                     let sensitivity = core.policy.sensitivity().map(Ratio::new);
                     let why = if core.dark > 0 { ClockWhy::Dark } else { ClockWhy::Sensitivity(sensitivity) };
-                    (of(core.gear), why)
+                    (of(core.point), why)
                 })
             }
         }
@@ -272,17 +276,17 @@ impl ServiceFrequency {
 }
 
 fn choice(mode: Frequency, topology: &CpuTopology) -> Choice {
-    let Some(gears) = &topology.gears else { return Choice::Constant };
+    let Some(points) = &topology.points else { return Choice::Constant };
     match mode {
         Frequency::Stock | Frequency::Cap(_) => Choice::Constant,
         Frequency::Pegasus(goal, params) => {
             let pegasus = Pegasus::new(pegasus::Params { target: goal.latency, ..params });
-            Choice::All(Box::new(pegasus), gears.fastest())
+            Choice::All(Box::new(pegasus), points.fastest())
         }
         Frequency::Sensitivity(params) => {
             let core = |number: usize| Core {
                 policy: Sensitivity::new(params),
-                gear: gears.fastest(),
+                point: points.fastest(),
                 begins_in: 2 * number as u32,
                 dark: 0,
             };
@@ -305,13 +309,13 @@ fn latency(service: &ServiceReading) -> pegasus::Latency {
 /// The work of a core in an epoch; `None` if it worked and nothing was counted, or nothing is known
 /// at all.
 fn progress(
-    gears: &GearTable,
+    points: &PointTable,
     step: Duration,
     min_busy: Duration,
     threads: &[CpuId],
     cpus: &[CpuReading],
 ) -> Option<Progress> {
-    let nominal = gears.khz(gears.fastest()).0 as f64;
+    let nominal = points.khz(points.fastest()).0 as f64;
     let (mut known, mut idle, mut instructions, mut busy_counted, mut cycles) = (false, 1.0, 0.0, 0.0, 0.0);
     for reading in cpus.iter().filter(|reading| threads.contains(&reading.cpu)) {
         let Some(busy) = reading.busy else { continue };

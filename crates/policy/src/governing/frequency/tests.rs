@@ -1,22 +1,22 @@
 use super::*;
-use machine::{Gear, GearKind, Microwatts};
+use machine::{Microwatts, OperatingPoint, PointKind};
 use proptest::prelude::*;
 
 const EPOCH: Duration = Duration::from_millis(100);
 
-fn gears() -> GearTable {
-    let gear = |&mhz: &u64| Gear {
+fn points() -> PointTable {
+    let point = |&mhz: &u64| OperatingPoint {
         frequency: Kilohertz(mhz * 1_000),
         power: Microwatts::from_watts(10.0 * (mhz as f64 / 2_600.0).powi(3)),
-        kind: GearKind::Pstate,
+        kind: PointKind::Pstate,
     };
-    [1_000, 1_400, 1_700, 2_000, 2_300, 2_600].iter().map(gear).collect::<Vec<_>>().try_into().unwrap()
+    [1_000, 1_400, 1_700, 2_000, 2_300, 2_600].iter().map(point).collect::<Vec<_>>().try_into().unwrap()
 }
 
 /// Two threads a core.
 fn topology(cores: u16) -> CpuTopology {
     let cores = (0..cores).map(|core| vec![CpuId(core), CpuId(core + cores)]).collect();
-    CpuTopology { cores, gears: Some(gears()), ..CpuTopology::default() }
+    CpuTopology { cores, points: Some(points()), ..CpuTopology::default() }
 }
 
 fn sensitivity(slack: f64) -> Frequency {
@@ -160,7 +160,7 @@ fn pegasus_slows_all_while_there_is_room_and_an_alarm_frees_them() {
 
 #[test]
 fn a_cap_of_a_person_needs_no_table_and_the_others_do_nothing_without() {
-    let bare = CpuTopology { gears: None, ..topology(1) };
+    let bare = CpuTopology { points: None, ..topology(1) };
     let mut frequency = ServiceFrequency::new(Frequency::Cap(Kilohertz(1_500_000)), &bare);
     assert_eq!((frequency.limits(&bare, 1).len(), cap(&frequency, 1)), (2, 1_500_000));
     let mut frequency = ServiceFrequency::new(sensitivity(0.2), &bare);
@@ -179,8 +179,8 @@ fn modes_read_as_a_person_writes_them() {
 }
 
 proptest! {
-    /// With any slack and any work: once learned, the cap is the lowest gear whose true loss is
-    /// within the slack.
+    /// With any slack and any work: once learned, the cap is the lowest operating point whose true
+    /// loss is within the slack.
     #[test]
     fn what_is_settled_on_costs_no_more_than_the_slack(slack in 0.0..0.5_f64, computing in 0.0..1.0_f64) {
         let topology = topology(1);
@@ -189,7 +189,7 @@ proptest! {
         let clock = cap(&frequency, 0).min(2_600_000) as f64;
         let loss = |clock: f64| 1.0 - 1.0 / (computing * 2_600_000.0 / clock + 1.0 - computing);
         prop_assert!(loss(clock) <= slack + 1e-6, "{} at {}", loss(clock), clock);
-        let slower = gears().iter().map(|gear| gears().khz(gear).0 as f64).rfind(|&khz| khz < clock);
+        let slower = points().iter().map(|point| points().khz(point).0 as f64).rfind(|&khz| khz < clock);
         if let Some(slower) = slower {
             prop_assert!(loss(slower) >= slack - 1e-6, "{} at {}", loss(slower), slower);
         }
@@ -198,7 +198,7 @@ proptest! {
     /// Nonsense in every field of a reading makes no cap that is not of the table, and none
     /// that is told twice.
     #[test]
-    fn whatever_is_read_caps_are_gears(
+    fn whatever_is_read_caps_are_points(
         readings in prop::collection::vec(
             (
                 0u16..4,
@@ -228,7 +228,7 @@ proptest! {
                 let Command::SetFrequency { cpu, limit } = command else { panic!("{command:?}") };
                 prop_assert_ne!(before.get(&cpu).copied().unwrap_or(FrequencyLimit::None), limit);
                 if let FrequencyLimit::AtMost(clock) = limit {
-                    prop_assert!(gears().iter().any(|gear| gears().khz(gear) == clock && gear < gears().fastest()));
+                    prop_assert!(points().iter().any(|point| points().khz(point) == clock && point < points().fastest()));
                 }
             }
             for threads in &topology.cores {

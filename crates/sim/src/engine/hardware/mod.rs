@@ -1,19 +1,19 @@
-//! The simulated machine: the mode and gear of each CPU, how long it takes to get out of them, and
-//! their power.
+//! The simulated machine: the mode and operating point of each CPU, how long it takes to get out of
+//! them, and their power.
 //!
 //! It knows nothing of requests. Time is in nanoseconds since the run began.
 //!
 //! Rules:
-//! - Waking takes the *true* exit latency where one is known, else the advertised one. Its energy is
-//!   [`Platform::wake_joules`]. Where a state has an entry latency, a wake-up that comes during the
-//!   entry waits for its end.
-//! - A change of gear takes effect `delay` after it was asked for (as in the Peafowl paper's
-//!   simulation, section 4.3). Meanwhile the core runs on at
-//!   the old speed and draws the mean of both levels; then it stands still for `stall`. While one
-//!   change is under way a newer wish replaces its goal, not its time.
+//! - Waking takes the *true* exit latency where one is known, else the advertised one. Its energy
+//!   is [`Platform::wake_joules`]. Where a state has an entry latency, a wake-up that comes during
+//!   the entry waits for its end.
+//! - A change of operating point takes effect `delay` after it was asked for (as in the Peafowl
+//!   paper's simulation, section 4.3). Meanwhile the core runs on at the old speed and draws the
+//!   mean of both levels; then it stands still for `stall`. While one change is under way a newer
+//!   wish replaces its goal, not its time.
 //! - A package sleeps while all its cores are deep enough; the core that ends it pays its exit
 //!   latency too.
-//! - Turbo clocks are in `turbo`, gears in `clocks`, sleep and waking in `sleeps`.
+//! - Turbo clocks are in `turbo`, operating points in `clocks`, sleep and waking in `sleeps`.
 
 mod clocks;
 mod sleeps;
@@ -28,17 +28,18 @@ use machine::{ClockDomain, Platform};
 pub struct Hardware {
     pub modes: Modes,
     cpus: usize,
-    /// A core is one thread and has no clock beyond its gears'.
+    /// A core is one thread and has no clock beyond its operating points'.
     is_plain: bool,
     threads: Meter,
     physical: Option<Meter>,
     siblings: Option<Vec<usize>>,
     shared_thread_speed: f64,
-    /// The gear in effect, by CPU.
-    gear: Vec<u8>,
-    /// The gear that policies want, by CPU.
+    /// The operating point in effect, by CPU.
+    point: Vec<u8>,
+    /// The operating point that policies want, by CPU.
     wish: Vec<u8>,
-    /// The gear that each core asks for: the highest of its threads at work, else the last.
+    /// The operating point that each core asks for: the highest of its threads at work, else the
+    /// last.
     asked: Vec<u8>,
     /// A change under way, by clock domain.
     change: Vec<Option<Change>>,
@@ -46,7 +47,7 @@ pub struct Hardware {
     domain_of: Vec<usize>,
     delay_ns: u64,
     stall_ns: u64,
-    /// Nominal frequency over that of the gear.
+    /// Nominal frequency over that of the operating point.
     slowness: Vec<f64>,
     exit_ns: Vec<u64>,
     wake_joules: Vec<f64>,
@@ -62,9 +63,9 @@ pub struct Hardware {
     deep_from: Mode,
     package_exit_ns: u64,
     turbo: Turbo,
-    /// The highest gear that each socket's power allows.
+    /// The highest operating point that each socket's power allows.
     ceiling: Vec<u8>,
-    /// Time of all cores by the gear that they asked for, and since when each does.
+    /// Time of all cores by the operating point that they asked for, and since when each does.
     asked_ns: Vec<u64>,
     asked_at: Vec<u64>,
     /// Of cores that ran on at the old speed while their clock changed, by socket.
@@ -82,14 +83,15 @@ struct Socket {
 }
 
 impl Hardware {
-    /// The machine at time zero: every core asleep in its shallowest state, in the fastest gear.
+    /// The machine at time zero: every core asleep in its shallowest state, in the fastest
+    /// operating point.
     pub fn new(platform: &Platform) -> Self {
         let modes = Modes::new(platform);
         let cpus = platform.cpus();
         assert!(cpus <= MAX_CPUS, "{cpus} CPUs; the platform was not checked");
         let physical_cores = cpus / usize::from(platform.threads_per_core);
         let table = &platform.frequencies;
-        let fastest = (table.gears.len() - 1) as u8;
+        let fastest = (table.points.len() - 1) as u8;
         let nominal = table.nominal().0 as f64;
         let shallowest = modes.asleep(0);
         let per_socket = usize::from(platform.cores_per_socket);
@@ -116,7 +118,7 @@ impl Hardware {
             physical: has_threads.then(|| Meter::new(&modes, physical_cores, shallowest)),
             siblings: has_threads.then(|| (0..cpus).map(|cpu| (cpu + physical_cores) % cpus).collect()),
             shared_thread_speed: platform.shared_thread_speed,
-            gear: vec![fastest; cpus],
+            point: vec![fastest; cpus],
             wish: vec![fastest; cpus],
             asked: vec![fastest; physical_cores],
             change: vec![None; domains],
@@ -124,7 +126,7 @@ impl Hardware {
             domain_of,
             delay_ns: table.delay.as_nanos(),
             stall_ns: table.stall.as_nanos(),
-            slowness: table.gears.iter().map(|gear| nominal / gear.frequency.0 as f64).collect(),
+            slowness: table.points.iter().map(|point| nominal / point.frequency.0 as f64).collect(),
             exit_ns: (platform.cstates.0.iter()).map(|state| state.real_exit_latency().as_nanos()).collect(),
             wake_joules: platform.wake_joules(),
             entry_ns: (platform.cstates.0.iter())
@@ -150,7 +152,7 @@ impl Hardware {
             package_exit_ns: platform.package.map_or(0, |package| package.exit_latency.as_nanos()),
             turbo: Turbo::new(platform),
             ceiling: vec![fastest; usize::from(platform.sockets)],
-            asked_ns: vec![0; table.gears.len()],
+            asked_ns: vec![0; table.points.len()],
             asked_at: vec![0; physical_cores],
             extra_joules: vec![0.0; usize::from(platform.sockets)],
             transitions: 0,
@@ -170,10 +172,10 @@ impl Hardware {
         self.siblings.as_ref().map(|siblings| siblings[cpu])
     }
 
-    /// Index of the gear in effect.
+    /// Index of the operating point in effect.
     #[inline]
-    pub fn gear(&self, cpu: usize) -> u8 {
-        self.gear[cpu]
+    pub fn point(&self, cpu: usize) -> u8 {
+        self.point[cpu]
     }
 
     pub fn socket(&self, cpu: usize) -> usize {
@@ -204,7 +206,7 @@ impl Hardware {
         if self.is_plain && is_fastest {
             return compute_ns + memory_ns;
         }
-        let mut slowness = self.slowness[usize::from(self.gear[cpu])];
+        let mut slowness = self.slowness[usize::from(self.point[cpu])];
         if is_fastest && !self.turbo.is_empty() {
             let socket = self.socket(cpu);
             slowness = self.turbo.slowness(socket, self.sockets[socket].awake).unwrap_or(slowness);
@@ -216,16 +218,16 @@ impl Hardware {
         length.round() as u64
     }
 
-    /// The CPU is in the fastest gear.
+    /// The CPU is in the fastest operating point.
     #[inline]
     pub fn is_fastest(&self, cpu: usize) -> bool {
-        usize::from(self.gear[cpu]) + 1 == self.slowness.len()
+        usize::from(self.point[cpu]) + 1 == self.slowness.len()
     }
 
     #[inline]
     fn is_working(&self, cpu: usize) -> bool {
         let mode = self.threads.mode(cpu);
-        mode == self.modes.working(self.gear[cpu])
+        mode == self.modes.working(self.point[cpu])
     }
 
     #[inline]
@@ -284,19 +286,19 @@ impl Hardware {
     /// The CPU executes from now on.
     #[inline]
     pub fn work(&mut self, cpu: usize, now: u64) {
-        self.set_mode(cpu, self.modes.working(self.gear[cpu]), now);
+        self.set_mode(cpu, self.modes.working(self.point[cpu]), now);
     }
 
     /// The CPU's thread spins for a device from now on.
     #[inline]
     pub fn spin(&mut self, cpu: usize, now: u64) {
-        self.set_mode(cpu, self.modes.spinning(self.gear[cpu]), now);
+        self.set_mode(cpu, self.modes.spinning(self.point[cpu]), now);
     }
 
     /// The CPU has nothing to do and polls from now on.
     #[inline]
     pub fn poll(&mut self, cpu: usize, now: u64) {
-        self.set_mode(cpu, self.modes.polling(self.gear[cpu]), now);
+        self.set_mode(cpu, self.modes.polling(self.point[cpu]), now);
     }
 
     /// Number of sleeps begun so far.
@@ -358,11 +360,11 @@ impl Hardware {
         socket.asleep_ns + open
     }
 
-    /// Time of all cores by the gear that they asked for.
+    /// Time of all cores by the operating point that they asked for.
     pub fn asked_ns(&self, now: u64) -> Vec<u64> {
         let mut asked_ns = self.asked_ns.clone();
-        for (gear, since) in self.asked.iter().zip(&self.asked_at) {
-            asked_ns[usize::from(*gear)] += now - since;
+        for (point, since) in self.asked.iter().zip(&self.asked_at) {
+            asked_ns[usize::from(*point)] += now - since;
         }
         asked_ns
     }

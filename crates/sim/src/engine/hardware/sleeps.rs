@@ -26,23 +26,23 @@ impl Hardware {
             let socket = self.socket(cpu);
             self.extra_joules[socket] += self.wake_joules[usize::from(state)];
         }
-        self.set_mode(cpu, self.modes.waking(state, self.gear[cpu]), now);
+        self.set_mode(cpu, self.modes.waking(state, self.point[cpu]), now);
         exit
     }
 
     /// Books the entry into the present sleep as time awake. The time until it is over: it cannot
     /// be cut short.
     fn end_entry(&mut self, cpu: usize, state: u8, now: u64) -> u64 {
-        let gear = self.gear[cpu];
+        let point = self.point[cpu];
         let (entry, slept) = (self.entry_ns[usize::from(state)], now - self.slept_at[cpu]);
-        self.threads.rebook(cpu, self.modes.entering(state, gear), entry.min(slept));
+        self.threads.rebook(cpu, self.modes.entering(state, point), entry.min(slept));
         let left = entry.saturating_sub(slept);
         let core = cpu % self.socket_of_core.len();
         let Some(physical) = &mut self.physical else { return left };
         // A core enters the shallower of its threads' states when the last of them sleeps.
         let Some(state) = self.modes.state(physical.mode(core)) else { return left };
         let (entry, slept) = (self.entry_ns[usize::from(state)], now - physical.since(core));
-        physical.rebook(core, self.modes.entering(state, gear), entry.min(slept));
+        physical.rebook(core, self.modes.entering(state, point), entry.min(slept));
         left.max(entry.saturating_sub(slept))
     }
 }
@@ -98,18 +98,18 @@ mod tests {
     }
 
     #[test]
-    fn polling_draws_its_share_of_the_power_of_work_in_every_gear() {
+    fn polling_draws_its_share_of_the_power_of_work_in_every_point() {
         let mut platform = one_core(&Platform::by_name("xeon-gold-6126").expect("a preset"), 1);
         assert_eq!(platform.poll_share, 0.57);
         platform.frequencies.delay = machine::Duration::ZERO;
-        for gear in [0, platform.frequencies.gears.len() as u8 - 1] {
+        for point in [0, platform.frequencies.points.len() as u8 - 1] {
             let mut hardware = Hardware::new(&platform);
-            if let Some((at, domain)) = hardware.wish(CORE, gear, 0) {
+            if let Some((at, domain)) = hardware.wish(CORE, point, 0) {
                 hardware.take_effect(domain, at);
             }
             hardware.poll(CORE, 0);
             hardware.spin(CORE, 1_000_000_000);
-            let watts = platform.frequencies.gears[usize::from(gear)].power.as_watts();
+            let watts = platform.frequencies.points[usize::from(point)].power.as_watts();
             assert!((hardware.core_joules(2_000_000_000) / (2.0 * 0.57 * watts) - 1.0).abs() < 1e-12);
         }
     }
@@ -122,8 +122,8 @@ mod tests {
         hardware.poll(CORE, 0);
         let (at, domain) = hardware.wish(CORE, 0, 0).expect("a change");
         hardware.take_effect(domain, at);
-        let gears = &platform.frequencies.gears;
-        let ends = gears[0].power.as_watts() + gears[gears.len() - 1].power.as_watts();
+        let points = &platform.frequencies.points;
+        let ends = points[0].power.as_watts() + points[points.len() - 1].power.as_watts();
         let found = hardware.core_joules(at) / (at as f64 * 1e-9);
         assert!((found - 0.57 * ends / 2.0).abs() < 1e-9, "{found} W");
     }
@@ -139,12 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn full_power_is_the_power_of_the_gear_for_the_whole_exit() {
+    fn full_power_is_the_power_of_the_point_for_the_whole_exit() {
         let mut platform = one_core(&Platform::by_name("tradeoffs-sandybridge").expect("a preset"), 1);
         platform.waking = Waking::FullPower;
         let state = &platform.cstates.0[1];
         let (asleep, exit) = (state.power.expect("one").as_watts(), state.exit_latency.as_secs_f64());
-        let active = platform.frequencies.gears.last().expect("a gear").power.as_watts();
+        let active = platform.frequencies.points.last().expect("an operating point").power.as_watts();
         let expected = asleep * 200e-6 + active * exit;
         assert!((joules_of_sleep(&platform, 1, 200_000) - expected).abs() < 1e-12);
     }
@@ -156,7 +156,7 @@ mod tests {
         hardware.work(0, 0);
         let exit = hardware.wake(1, 1_000_000);
         hardware.work(1, 1_000_000 + exit);
-        let watts = platform.frequencies.gears.last().expect("a gear").power.as_watts();
+        let watts = platform.frequencies.points.last().expect("an operating point").power.as_watts();
         let found = hardware.core_joules(2_000_000);
         assert!((found - watts * 2e-3).abs() < 1e-12, "{found} J");
     }
