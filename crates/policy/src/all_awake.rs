@@ -3,14 +3,14 @@
 
 use crate::Placement;
 use crate::registry::{Entry, Maturity, Runs, Word};
-use crate::roster::WorkerTable;
+use crate::worker_table::WorkerTable;
 use machine::{CpuId, WorkerId};
 use serde::{Deserialize, Serialize};
 
 /// All workers awake; connections are placed round robin and stay.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AllAwake {
-    roster: WorkerTable,
+    table: WorkerTable,
 }
 
 pub static ENTRY: Entry = Entry {
@@ -26,17 +26,17 @@ pub static ENTRY: Entry = Entry {
 
 impl AllAwake {
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
-        Self { roster: WorkerTable::new(workers) }
+        Self { table: WorkerTable::new(workers) }
     }
 
     /// A new connection is served at home.
     pub fn place(&mut self) -> Placement {
-        let home = self.roster.next_home();
-        let home = self.roster.seats[home].id;
+        let home = self.table.next_home();
+        let home = self.table.entries[home].id;
         Placement { home, serve: home }
     }
 
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.roster.active_workers()
+        self.table.active_workers()
     }
 }

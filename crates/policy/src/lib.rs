@@ -45,12 +45,12 @@ pub mod log_buckets;
 pub mod peafowl;
 pub mod quiescence;
 pub mod registry;
-mod roster;
 pub mod scheduling;
 mod sleep_state;
 pub mod spread;
 pub mod staging;
 pub mod wake_plan;
+mod worker_table;
 
 pub static POLICIES: &registry::Registry = &[
     &all_awake::ENTRY,
@@ -67,9 +67,9 @@ pub static POLICIES: &registry::Registry = &[
     &staging::ENTRY,
 ];
 
-pub use roster::{Guidance, Movable, Moved, Placement, Why};
 pub use scheduling::Scheduling;
 pub use sleep_state::SleepState;
+pub use worker_table::{Guidance, Movable, Moved, Placement, Why};
 
 /// True for a value that a record leaves out: a figure that older ones do not have either.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

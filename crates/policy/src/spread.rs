@@ -10,7 +10,7 @@
 //! every move that is ordered lessens the difference between two workers, whichever connection is
 //! taken.
 
-use crate::roster::{PendingMigration, Seat, WorkerTable};
+use crate::worker_table::{Entry, PendingMigration, WorkerTable};
 use crate::{Moved, Placement};
 use machine::{Command, CpuId, Duration, Instant, Pick, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -31,10 +31,10 @@ const FITTING: f64 = 1.25;
 /// Connections spread over a given number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    roster: WorkerTable,
-    /// By seat, true if it shall be awake.
+    table: WorkerTable,
+    /// By entry, true if it shall be awake.
     chosen: Vec<bool>,
-    flight: Option<PendingMigration>,
+    pending: Option<PendingMigration>,
     last: Instant,
     commands: VecDeque<Command>,
 }
@@ -43,9 +43,9 @@ impl Spread {
     /// The policy begins with all workers chosen.
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
         Self {
-            roster: WorkerTable::new(workers),
+            table: WorkerTable::new(workers),
             chosen: vec![true; workers.len()],
-            flight: None,
+            pending: None,
             last: Instant::ZERO,
             commands: VecDeque::new(),
         }
@@ -63,21 +63,21 @@ impl Spread {
         }
         while count > wanted {
             let candidates = (0..self.chosen.len()).rev().filter(|&at| self.chosen[at]);
-            let leaver = candidates.min_by(|&a, &b| self.roster.by_load(a, b)).expect("one is chosen");
+            let leaver = candidates.min_by(|&a, &b| self.table.by_load(a, b)).expect("one is chosen");
             self.chosen[leaver] = false;
             count -= 1;
         }
     }
 
     pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
-        self.roster.handle_reading(reading, &mut self.commands);
+        self.table.handle_reading(reading, &mut self.commands);
         self.step(now);
     }
 
     pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
-        self.roster.handle_moved(moved, &mut self.commands);
-        if self.flight.is_some_and(|flight| flight.is_answered_by(&self.roster, moved)) {
-            self.flight = None;
+        self.table.handle_moved(moved, &mut self.commands);
+        if self.pending.is_some_and(|pending| pending.is_answered_by(&self.table, moved)) {
+            self.pending = None;
         }
         self.step(now);
     }
@@ -85,14 +85,14 @@ impl Spread {
     /// A worker could not obey. The next order waits for the next reading, or it would be refused
     /// again.
     pub fn handle_refused(&mut self, worker: WorkerId) {
-        if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
-            self.flight = None;
+        if self.pending.is_some_and(|pending| self.table.entries[pending.source].id == worker) {
+            self.pending = None;
         }
     }
 
     /// The last connection of a worker closed.
     pub fn handle_released(&mut self, now: Instant, worker: WorkerId) {
-        self.roster.handle_released(worker);
+        self.table.handle_released(worker);
         self.step(now);
     }
 
@@ -101,8 +101,8 @@ impl Spread {
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let resting = self.roster.expectations().filter(|&until| until > self.last);
-        resting.chain(self.flight.map(|flight| flight.deadline)).min()
+        let resting = self.table.expectations().filter(|&until| until > self.last);
+        resting.chain(self.pending.map(|pending| pending.deadline)).min()
     }
 
     pub fn poll_command(&mut self) -> Option<Command> {
@@ -111,34 +111,34 @@ impl Spread {
 
     /// At home if home is chosen, else at the chosen worker with the least load.
     pub fn place(&mut self, now: Instant) -> Placement {
-        let home = self.roster.next_home();
-        let stand_in = || self.roster.least_loaded(|at, _| self.chosen[at]);
+        let home = self.table.next_home();
+        let stand_in = || self.table.least_loaded(|at, _| self.chosen[at]);
         let serve = if self.chosen[home] { home } else { stand_in().unwrap_or(home) };
-        self.roster.admit(serve, now, ARRIVAL_GRACE, &mut self.commands);
-        Placement { home: self.roster.seats[home].id, serve: self.roster.seats[serve].id }
+        self.table.admit(serve, now, ARRIVAL_GRACE, &mut self.commands);
+        Placement { home: self.table.entries[home].id, serve: self.table.entries[serve].id }
     }
 
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.roster.active_workers()
+        self.table.active_workers()
     }
 
     fn step(&mut self, now: Instant) {
         self.last = self.last.max(now);
         for at in (0..self.chosen.len()).filter(|&at| self.chosen[at]) {
-            self.roster.activate(at, &mut self.commands);
+            self.table.activate(at, &mut self.commands);
         }
         self.rest_the_empty(now);
-        if self.flight.is_some_and(|flight| flight.deadline <= now) {
-            self.flight = None;
+        if self.pending.is_some_and(|pending| pending.deadline <= now) {
+            self.pending = None;
         }
-        if self.flight.is_none()
+        if self.pending.is_none()
             && let Some((source, target)) = self.vacate().or_else(|| self.even_out())
         {
-            self.flight = Some(PendingMigration { source, target, deadline: now + ORDER_DEADLINE });
-            self.roster.expect(target, now, ORDER_DEADLINE);
+            self.pending = Some(PendingMigration { source, target, deadline: now + ORDER_DEADLINE });
+            self.table.expect(target, now, ORDER_DEADLINE);
             self.commands.push_back(Command::MoveConnection {
-                source: self.roster.seats[source].id,
-                target: self.roster.seats[target].id,
+                source: self.table.entries[source].id,
+                target: self.table.entries[target].id,
                 pick: Pick::NextServed,
             });
         }
@@ -146,17 +146,17 @@ impl Spread {
 
     fn rest_the_empty(&mut self, now: Instant) {
         for at in (0..self.chosen.len()).filter(|&at| !self.chosen[at]) {
-            let Seat { connections, expecting_until, .. } = self.roster.seats[at];
+            let Entry { connections, expecting_until, .. } = self.table.entries[at];
             if connections == 0 && expecting_until <= now {
-                self.roster.deactivate(at, &mut self.commands);
+                self.table.deactivate(at, &mut self.commands);
             }
         }
     }
 
     /// From a worker that shall rest to the least loaded that shall not.
     fn vacate(&self) -> Option<(usize, usize)> {
-        let source = self.roster.least_loaded(|at, seat| !self.chosen[at] && seat.connections > 0)?;
-        let target = self.roster.least_loaded(|at, _| self.chosen[at])?;
+        let source = self.table.least_loaded(|at, entry| !self.chosen[at] && entry.connections > 0)?;
+        let target = self.table.least_loaded(|at, _| self.chosen[at])?;
         Some((source, target))
     }
 
@@ -164,11 +164,11 @@ impl Spread {
     /// connection is taken.
     fn even_out(&self) -> Option<(usize, usize)> {
         let chosen = || (0..self.chosen.len()).filter(|&at| self.chosen[at]);
-        let target = chosen().min_by(|&a, &b| self.roster.by_load(a, b))?;
-        let source = chosen().max_by(|&a, &b| self.roster.by_load(a, b))?;
-        let (from, to) = (&self.roster.seats[source], &self.roster.seats[target]);
+        let target = chosen().min_by(|&a, &b| self.table.by_load(a, b))?;
+        let source = chosen().max_by(|&a, &b| self.table.by_load(a, b))?;
+        let (from, to) = (&self.table.entries[source], &self.table.entries[target]);
         let difference = from.load - to.load;
-        let mean = chosen().map(|at| self.roster.seats[at].load).sum::<machine::Rate>();
+        let mean = chosen().map(|at| self.table.entries[at].load).sum::<machine::Rate>();
         let mean = mean.scale(1.0 / chosen().count() as f64);
         let by_load = from.connections > 1
             && from.heaviest.as_per_second() > 0.0

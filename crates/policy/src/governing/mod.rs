@@ -118,7 +118,7 @@ pub struct ServiceController {
     #[serde(default)]
     frequency: ServiceFrequency,
     mode: Mode,
-    /// Seats in force.
+    /// CPUs in force.
     active: u16,
     lost: u32,
     refused: u32,

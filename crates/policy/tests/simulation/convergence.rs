@@ -195,7 +195,7 @@ proptest! {
         store.check_settled();
         prop_assert_eq!(store.active.len(), 1, "silent clients need one worker");
         let open = store.clients.iter().filter(|client| client.place != Place::Closed).count();
-        let kept: u32 = store.seats.iter().map(|seat| seat.policy.connections()).sum();
+        let kept: u32 = store.entries.iter().map(|entry| entry.policy.connections()).sum();
         prop_assert_eq!(open, kept as usize);
     }
 }

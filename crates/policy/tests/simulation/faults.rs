@@ -104,7 +104,7 @@ fn a_worker_emptied_by_going_home_rests() {
     store.run_for(Duration::from_millis(350));
     store.set_rates(1_000.0);
     store.run_for(secs(2));
-    assert_eq!(store.seats[2].policy.connections(), 0);
+    assert_eq!(store.entries[2].policy.connections(), 0);
     assert!(!store.active.contains(&WorkerId(2)), "it is empty and awake");
     assert_eq!(store.active.len(), 2);
 }

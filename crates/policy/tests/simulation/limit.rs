@@ -50,9 +50,9 @@ fn pasts() -> impl Strategy<Value = Vec<(Past, Duration)>> {
 /// All ordinary clients do the same: requests of `cost`, `lump` at once, that keep all workers busy
 /// for `share`.
 fn all_alike(store: &mut Store, share: f64, cost: Duration, lump: u32) {
-    let rate = share * store.seats.len() as f64 / (cost.as_secs_f64() * f64::from(lump));
-    let rate = rate / (store.seats.len() * CLIENTS) as f64;
-    for client in 0..store.seats.len() * CLIENTS {
+    let rate = share * store.entries.len() as f64 / (cost.as_secs_f64() * f64::from(lump));
+    let rate = rate / (store.entries.len() * CLIENTS) as f64;
+    for client in 0..store.entries.len() * CLIENTS {
         store.clients[client].cost = Some(cost);
         store.clients[client].lump = lump;
         store.set_rate(client, rate);
@@ -78,11 +78,11 @@ fn live_through(store: &mut Store, past: Past, length: Duration) {
         Past::Idle => all_alike(store, 0.0, COST, 1),
         Past::Stolen(times) => {
             all_alike(store, 0.8 / times, COST, 1);
-            store.seats.iter_mut().for_each(|seat| seat.stolen = times);
+            store.entries.iter_mut().for_each(|entry| entry.stolen = times);
         }
         Past::Noise => {
             all_alike(store, 0.0, COST, 1);
-            for client in 0..store.seats.len() * CLIENTS {
+            for client in 0..store.entries.len() * CLIENTS {
                 let rate = store.chance().powi(3) * 10_000.0;
                 store.set_rate(client, rate);
             }
@@ -92,7 +92,7 @@ fn live_through(store: &mut Store, past: Past, length: Duration) {
     if !matches!(past, Past::Preload) {
         store.run_for(length);
     }
-    store.seats.iter_mut().for_each(|seat| seat.stolen = 1.0);
+    store.entries.iter_mut().for_each(|entry| entry.stolen = 1.0);
 }
 
 /// A store with its ordinary clients.
@@ -115,8 +115,8 @@ fn after_two_seconds(store: &mut Store, share: f64) -> (usize, Vec<f64>) {
     store.run_until(store.now + Duration::from_secs(5), |store| backlog(store) < 64);
     store.run_for(Duration::from_secs(2));
     store.check();
-    let serving = store.seats.iter().filter(|seat| seat.policy.connections() > 0);
-    let limits = serving.filter_map(|seat| seat.policy.learned().limit()).map(Rate::as_per_second);
+    let serving = store.entries.iter().filter(|entry| entry.policy.connections() > 0);
+    let limits = serving.filter_map(|entry| entry.policy.learned().limit()).map(Rate::as_per_second);
     (store.serving(), limits.collect())
 }
 
@@ -186,7 +186,7 @@ fn taken_time_is_not_capacity() {
     // Half of each CPU is gone: the load that fits on one worker of three does not fit any more.
     let serve = |stolen: f64| {
         let mut store = opened(Params::live(), 3, 3);
-        store.seats.iter_mut().for_each(|seat| seat.stolen = stolen);
+        store.entries.iter_mut().for_each(|entry| entry.stolen = stolen);
         all_alike(&mut store, 0.45 / 3.0, COST, 1);
         store.run_until(Instant::ZERO + Duration::from_secs(6), |_| false);
         store.serving()

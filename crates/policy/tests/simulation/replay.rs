@@ -39,9 +39,9 @@ fn every_instance_says_the_same_again() {
     let store = recorded();
     let (scheduler, workers) = store.logs.split_last().expect("one log at least");
     assert_eq!(segments::<Scheduling>(scheduler), 2);
-    for (log, seat) in workers.iter().zip(&store.seats) {
+    for (log, entry) in workers.iter().zip(&store.entries) {
         assert_eq!(segments::<Worker>(log), 2);
-        assert_eq!(replay::<Worker>(log).unwrap().state, seat.policy, "and ends in the same state");
+        assert_eq!(replay::<Worker>(log).unwrap().state, entry.policy, "and ends in the same state");
     }
     // The second segment by itself is as good.
     let second = scheduler.match_indices("{\"state\"").nth(1).unwrap().0;

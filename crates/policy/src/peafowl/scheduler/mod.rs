@@ -38,7 +38,7 @@
 mod steps;
 
 use super::Params;
-use crate::roster::{PendingMigration, WorkerTable};
+use crate::worker_table::{PendingMigration, WorkerTable};
 use crate::{Guidance, Movable, Moved, Placement};
 use machine::{Command, CpuId, Instant, Rate, Reading, WorkerId, WorkerReading};
 use serde::{Deserialize, Serialize};
@@ -54,14 +54,14 @@ struct Waking {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scheduler {
     params: Params,
-    roster: WorkerTable,
+    table: WorkerTable,
     barred_until: Vec<Instant>,
     /// The scale-down worker, while it is being emptied.
     draining: Option<usize>,
     /// Since when the least loaded worker fits on the others.
     fits_since: Option<Instant>,
     waking: Option<Waking>,
-    flight: Option<PendingMigration>,
+    pending: Option<PendingMigration>,
     movable: Vec<Option<Movable>>,
     unfair_since: Option<Instant>,
     goal_missed: u32,
@@ -77,12 +77,12 @@ impl Scheduler {
     pub fn new(params: Params, workers: &[(WorkerId, CpuId)]) -> Self {
         Self {
             params,
-            roster: WorkerTable::new(workers),
+            table: WorkerTable::new(workers),
             barred_until: vec![Instant::ZERO; workers.len()],
             draining: None,
             fits_since: None,
             waking: None,
-            flight: None,
+            pending: None,
             movable: vec![None; workers.len()],
             unfair_since: None,
             goal_missed: 0,
@@ -94,7 +94,7 @@ impl Scheduler {
 
     /// Reports arrived. Workers that are not in it are as they were.
     pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
-        self.roster.handle_reading(reading, &mut self.commands);
+        self.table.handle_reading(reading, &mut self.commands);
         if let (Some(p99), Some(goal)) = (reading.service.p99, self.params.latency_goal) {
             self.goal_missed = if p99 > goal { self.goal_missed + 1 } else { 0 };
         }
@@ -107,21 +107,21 @@ impl Scheduler {
     /// The connection that a worker could give away to come closest to its share
     /// (`Worker::movable`), with its report.
     pub fn handle_movable(&mut self, worker: WorkerId, movable: Option<Movable>) {
-        if let Some(at) = self.roster.place_of(worker) {
+        if let Some(at) = self.table.place_of(worker) {
             self.movable[at] = movable;
         }
     }
 
     pub fn handle_moved(&mut self, now: Instant, moved: &Moved) {
-        self.roster.handle_moved(moved, &mut self.commands);
+        self.table.handle_moved(moved, &mut self.commands);
         if moved.why.is_sent_home() {
             for worker in [moved.source, moved.target] {
-                if let Some(at) = self.roster.place_of(worker) {
+                if let Some(at) = self.table.place_of(worker) {
                     self.bar(at, now);
                 }
             }
-        } else if self.flight.is_some_and(|flight| flight.is_answered_by(&self.roster, moved)) {
-            self.flight = None;
+        } else if self.pending.is_some_and(|pending| pending.is_answered_by(&self.table, moved)) {
+            self.pending = None;
         }
         self.step(now);
     }
@@ -129,14 +129,14 @@ impl Scheduler {
     /// A worker could not obey an order, or the connection closed in mid-transfer. The next order
     /// waits for the next reading or timeout, or it would be refused again.
     pub fn handle_refused(&mut self, worker: WorkerId) {
-        if self.flight.is_some_and(|flight| self.roster.seats[flight.source].id == worker) {
+        if self.pending.is_some_and(|pending| self.table.entries[pending.source].id == worker) {
             self.give_up();
         }
     }
 
     /// The last connection of a worker closed.
     pub fn handle_released(&mut self, now: Instant, worker: WorkerId) {
-        self.roster.handle_released(worker);
+        self.table.handle_released(worker);
         self.step(now);
     }
 
@@ -148,8 +148,8 @@ impl Scheduler {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let blocks = self.barred_until.iter().copied();
         let fit = self.fits_since.map(|since| since + self.params.fit_patience);
-        let due = blocks.chain(self.roster.expectations()).chain(fit).filter(|&until| until > self.last);
-        due.chain(self.flight.map(|flight| flight.deadline)).min()
+        let due = blocks.chain(self.table.expectations()).chain(fit).filter(|&until| until > self.last);
+        due.chain(self.pending.map(|pending| pending.deadline)).min()
     }
 
     pub fn poll_command(&mut self) -> Option<Command> {
@@ -160,17 +160,17 @@ impl Scheduler {
     /// be, lets the least loaded active worker serve, unless that has no room either, or the home
     /// has learned nothing yet: then the connection wakes its home.
     pub fn place(&mut self, now: Instant) -> Placement {
-        let home = self.roster.next_home();
-        let seat = &self.roster.seats[home];
-        let stays = (seat.active && self.draining != Some(home)) || seat.limit.is_none();
+        let home = self.table.next_home();
+        let entry = &self.table.entries[home];
+        let stays = (entry.active && self.draining != Some(home)) || entry.limit.is_none();
         let stand_in = || {
-            let at = self.roster.least_loaded(|at, seat| seat.active && self.draining != Some(at))?;
+            let at = self.table.least_loaded(|at, entry| entry.active && self.draining != Some(at))?;
             let limit = self.limit_of(at)?;
-            (self.roster.seats[at].load < limit.scale(self.params.approach)).then_some(at)
+            (self.table.entries[at].load < limit.scale(self.params.approach)).then_some(at)
         };
         let serve = if stays { home } else { stand_in().unwrap_or(home) };
-        self.roster.admit(serve, now, self.params.arrival_grace, &mut self.commands);
-        Placement { home: self.roster.seats[home].id, serve: self.roster.seats[serve].id }
+        self.table.admit(serve, now, self.params.arrival_grace, &mut self.commands);
+        Placement { home: self.table.entries[home].id, serve: self.table.entries[serve].id }
     }
 
     /// The figures of the whole that every worker needs.
@@ -179,7 +179,7 @@ impl Scheduler {
     }
 
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.roster.active_workers()
+        self.table.active_workers()
     }
 
     fn bar(&mut self, at: usize, now: Instant) {
@@ -194,34 +194,35 @@ impl Scheduler {
     }
 
     fn fallback_limit(&self) -> Option<Rate> {
-        let known = || self.roster.seats.iter().filter_map(|seat| seat.limit);
+        let known = || self.table.entries.iter().filter_map(|entry| entry.limit);
         let count = known().count();
         (count > 0).then(|| known().sum::<Rate>().scale(1.0 / count as f64))
     }
 
     fn limit_of(&self, at: usize) -> Option<Rate> {
-        self.roster.seats[at].limit.or_else(|| self.fallback_limit())
+        self.table.entries[at].limit.or_else(|| self.fallback_limit())
     }
 
     fn share(&self) -> Rate {
-        let total: Rate = self.roster.seats.iter().filter(|seat| seat.active).map(|seat| seat.load).sum();
-        total.scale(1.0 / self.roster.active().max(1) as f64)
+        let total: Rate =
+            self.table.entries.iter().filter(|entry| entry.active).map(|entry| entry.load).sum();
+        total.scale(1.0 / self.table.active().max(1) as f64)
     }
 
     /// Everything that may have to be done, in order of urgency.
     fn step(&mut self, now: Instant) {
         self.last = self.last.max(now);
-        if self.flight.is_some_and(|flight| flight.deadline <= now) {
+        if self.pending.is_some_and(|pending| pending.deadline <= now) {
             self.give_up();
         }
         self.rest_the_empty(now);
-        if self.flight.is_none() {
+        if self.pending.is_none() {
             let _ = self.wake(now) || self.drain(now) || self.relieve(now);
         }
     }
 
     fn give_up(&mut self) {
-        self.flight = None;
+        self.pending = None;
         self.draining = None;
         self.waking = None;
     }

@@ -3,7 +3,7 @@
 
 use super::{Scheduler, Waking};
 use crate::peafowl::Load;
-use crate::roster::PendingMigration;
+use crate::worker_table::PendingMigration;
 use machine::{Command, Instant, Pick, Rate};
 
 /// A difference of so much of a worker's time is not worth a move.
@@ -13,12 +13,13 @@ impl Scheduler {
     /// Deactivates active workers that have no connection and expect none; the last ones named go
     /// first.
     pub(super) fn rest_the_empty(&mut self, now: Instant) {
-        for at in (0..self.roster.seats.len()).rev() {
-            let seat = &self.roster.seats[at];
+        for at in (0..self.table.entries.len()).rev() {
+            let entry = &self.table.entries[at];
             let is_woken = self.waking.is_some_and(|waking| waking.target == at);
-            let may_rest = seat.active && seat.connections == 0 && seat.expecting_until <= now && !is_woken;
-            if may_rest && self.roster.active() > self.min_active() {
-                self.roster.deactivate(at, &mut self.commands);
+            let may_rest =
+                entry.active && entry.connections == 0 && entry.expecting_until <= now && !is_woken;
+            if may_rest && self.table.active() > self.min_active() {
+                self.table.deactivate(at, &mut self.commands);
             }
         }
     }
@@ -29,7 +30,7 @@ impl Scheduler {
 
     /// The load that `at` can take on before it reaches `filled` times its limit.
     fn room(&self, at: usize, filled: f64) -> Rate {
-        self.limit_of(at).map_or(Rate::ZERO, |limit| limit.scale(filled) - self.roster.seats[at].load)
+        self.limit_of(at).map_or(Rate::ZERO, |limit| limit.scale(filled) - self.table.entries[at].load)
     }
 
     /// Orders the next transfer of a scale-down, if one is possible.
@@ -52,29 +53,29 @@ impl Scheduler {
     /// The scale-down worker, `draining` if it still can be, and the destination of its next
     /// connection.
     fn fit(&self, now: Instant, draining: Option<usize>) -> Option<(usize, usize)> {
-        let is_occupied = |at: usize| self.roster.seats[at].active && self.roster.seats[at].connections > 0;
+        let is_occupied = |at: usize| self.table.entries[at].active && self.table.entries[at].connections > 0;
         let is_free = |at: usize| !self.is_barred(at, now);
-        let occupied: Vec<usize> = (0..self.roster.seats.len()).filter(|&at| is_occupied(at)).collect();
-        let unknown = occupied.iter().any(|&at| !self.roster.seats[at].seen);
+        let occupied: Vec<usize> = (0..self.table.entries.len()).filter(|&at| is_occupied(at)).collect();
+        let unknown = occupied.iter().any(|&at| !self.table.entries[at].seen);
         let too_much = self.goal_missed > 0 || self.swamped > 0;
         if occupied.len() <= self.min_active() || unknown || too_much {
             return None;
         }
         let free = || occupied.iter().copied().filter(|&at| is_free(at));
         let current = draining.filter(|&at| is_occupied(at) && is_free(at));
-        let victim = current.or_else(|| free().min_by(|&a, &b| self.roster.by_load(a, b)))?;
+        let victim = current.or_else(|| free().min_by(|&a, &b| self.table.by_load(a, b)))?;
         let takers = || free().filter(|&at| at != victim);
-        let seat = &self.roster.seats[victim];
+        let entry = &self.table.entries[victim];
         let room: Rate = takers().map(|at| self.room(at, self.params.headroom)).sum();
-        if room < seat.load {
+        if room < entry.load {
             return None;
         }
         // Which connection will be served next is not known: the usual one must fit with headroom,
         // the heaviest at all.
-        let mean = seat.load.scale(1.0 / f64::from(seat.connections));
-        let heaviest = seat.heaviest.min(seat.load);
+        let mean = entry.load.scale(1.0 / f64::from(entry.connections));
+        let heaviest = entry.heaviest.min(entry.load);
         let fits = |at: usize| self.room(at, self.params.headroom) >= mean && self.room(at, 1.0) >= heaviest;
-        let target = takers().filter(|&at| fits(at)).min_by(|&a, &b| self.roster.by_load(a, b))?;
+        let target = takers().filter(|&at| fits(at)).min_by(|&a, &b| self.table.by_load(a, b))?;
         Some((victim, target))
     }
 
@@ -87,25 +88,28 @@ impl Scheduler {
             self.goal_missed = 0;
             self.swamped = 0;
             self.draining = None;
-            let seats = &self.roster.seats;
-            let neighbours = |at: usize| seats.iter().filter(|s| s.active && s.cpu == seats[at].cpu).count();
+            let entries = &self.table.entries;
+            let neighbours =
+                |at: usize| entries.iter().filter(|s| s.active && s.cpu == entries[at].cpu).count();
             // A worker on a CPU that already works hard helps least.
-            let asleep = (0..seats.len()).filter(|&at| !seats[at].active).min_by_key(|&at| neighbours(at));
-            let connections: u32 = seats.iter().map(|seat| seat.connections).sum();
-            let share = connections / (self.roster.active() as u32 + 1);
+            let asleep =
+                (0..entries.len()).filter(|&at| !entries[at].active).min_by_key(|&at| neighbours(at));
+            let connections: u32 = entries.iter().map(|entry| entry.connections).sum();
+            let share = connections / (self.table.active() as u32 + 1);
             if let Some(target) = asleep.filter(|_| share > 0) {
                 self.waking = Some(Waking { target, moves_left: share });
-                self.roster.activate(target, &mut self.commands);
+                self.table.activate(target, &mut self.commands);
                 self.bar(target, now);
             }
         }
         let Some(waking) = self.waking.take() else { return false };
         let target = waking.target;
-        let gives =
-            |at: usize| at != target && self.roster.seats[at].active && self.roster.seats[at].connections > 1;
+        let gives = |at: usize| {
+            at != target && self.table.entries[at].active && self.table.entries[at].connections > 1
+        };
         let source =
-            (0..self.roster.seats.len()).filter(|&at| gives(at)).max_by(|&a, &b| self.roster.by_load(a, b));
-        let has_share = waking.moves_left == 0 || self.roster.seats[target].load > self.share();
+            (0..self.table.entries.len()).filter(|&at| gives(at)).max_by(|&a, &b| self.table.by_load(a, b));
+        let has_share = waking.moves_left == 0 || self.table.entries[target].load > self.share();
         let Some(source) = source.filter(|_| !has_share) else { return false };
         self.waking = Some(Waking { moves_left: waking.moves_left - 1, ..waking });
         self.bar(source, now);
@@ -119,16 +123,16 @@ impl Scheduler {
         let Some(patience) = self.params.imbalance_patience else { return false };
         let share = self.share();
         let candidates = || {
-            (0..self.roster.seats.len())
-                .filter(|&at| self.roster.seats[at].active && !self.is_barred(at, now))
+            (0..self.table.entries.len())
+                .filter(|&at| self.table.entries[at].active && !self.is_barred(at, now))
         };
-        let most = candidates().max_by(|&a, &b| self.roster.by_load(a, b));
-        let least = candidates().min_by(|&a, &b| self.roster.by_load(a, b));
+        let most = candidates().max_by(|&a, &b| self.table.by_load(a, b));
+        let least = candidates().min_by(|&a, &b| self.table.by_load(a, b));
         let (Some(most), Some(least)) = (most, least) else {
             self.unfair_since = None;
             return false;
         };
-        let (above, below) = (self.roster.seats[most].load, self.roster.seats[least].load);
+        let (above, below) = (self.table.entries[most].load, self.table.entries[least].load);
         // Three standard deviations of the measurement's own noise, or small loads would never look
         // even.
         let span_s = self.params.window_span.max(self.params.report_period).as_secs_f64();
@@ -151,11 +155,11 @@ impl Scheduler {
     }
 
     fn order(&mut self, now: Instant, source: usize, target: usize, pick: Pick) {
-        self.flight = Some(PendingMigration { source, target, deadline: now + self.params.order_deadline });
-        self.roster.expect(target, now, self.params.order_deadline);
+        self.pending = Some(PendingMigration { source, target, deadline: now + self.params.order_deadline });
+        self.table.expect(target, now, self.params.order_deadline);
         self.commands.push_back(Command::MoveConnection {
-            source: self.roster.seats[source].id,
-            target: self.roster.seats[target].id,
+            source: self.table.entries[source].id,
+            target: self.table.entries[target].id,
             pick,
         });
     }

@@ -139,7 +139,7 @@ fn a_refusal_waits_for_the_next_look() {
     scheduler.handle_reading(at_ms(0), &light);
     assert_eq!(commands(&mut scheduler), [moves(0, 1)]);
     scheduler.handle_refused(WorkerId(1));
-    assert!(scheduler.flight.is_some(), "the other's refusal is none of this order's");
+    assert!(scheduler.pending.is_some(), "the other's refusal is none of this order's");
     scheduler.handle_refused(WorkerId(0));
     assert_eq!(commands(&mut scheduler), []);
     scheduler.handle_reading(at_ms(100), &reading(&[(0.0, 0, 1000.0), (100.0, 4, 1000.0)]));

@@ -8,15 +8,15 @@ impl Store {
     /// active.
     pub fn check(&self) {
         let mut found = vec![0; self.clients.len()];
-        for (worker, seat) in self.seats.iter().enumerate() {
-            for (slot, client) in seat.slots.iter().enumerate() {
+        for (worker, entry) in self.entries.iter().enumerate() {
+            for (slot, client) in entry.slots.iter().enumerate() {
                 let Some(client) = *client else { continue };
                 found[client] += 1;
                 let place = Place::At { worker, slot: slot as u32 };
                 assert_eq!(self.clients[client].place, place, "the books agree");
             }
-            let here = seat.slots.iter().flatten().count();
-            assert_eq!(here, seat.policy.connections() as usize, "the policy counts its connections");
+            let here = entry.slots.iter().flatten().count();
+            assert_eq!(here, entry.policy.connections() as usize, "the policy counts its connections");
         }
         for (client, state) in self.clients.iter().enumerate() {
             let expected = i32::from(matches!(state.place, Place::At { .. }));
@@ -33,8 +33,8 @@ impl Store {
             self.clients.iter().all(|client| client.place != Place::Flying),
             "no connection is lost on the way"
         );
-        for (id, seat) in (0..).map(WorkerId).zip(&self.seats) {
-            let serves = seat.policy.connections() > 0;
+        for (id, entry) in (0..).map(WorkerId).zip(&self.entries) {
+            let serves = entry.policy.connections() > 0;
             assert!(!serves || self.active.contains(&id), "{id} serves but is inactive");
         }
         assert_eq!(

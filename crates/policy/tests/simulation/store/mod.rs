@@ -46,7 +46,7 @@ pub struct Client {
     closes: bool,
 }
 
-pub struct Seat {
+pub struct Entry {
     pub policy: Worker,
     slots: Vec<Option<usize>>,
     ready: VecDeque<usize>,
@@ -63,7 +63,7 @@ pub struct Seat {
 pub struct Store {
     pub now: Instant,
     pub params: Params,
-    pub seats: Vec<Seat>,
+    pub entries: Vec<Entry>,
     pub scheduling: Scheduling,
     pub active: BTreeSet<WorkerId>,
     pub clients: Vec<Client>,
@@ -101,7 +101,7 @@ impl Store {
 
     pub fn with(params: Params, scheduling: Scheduling, workers: u16, seed: u64) -> Self {
         let worker_params = scheduling.worker_params(params);
-        let seat = |id| Seat {
+        let entry = |id| Entry {
             policy: Worker::new(worker_params, WorkerId(id), None),
             slots: Vec::new(),
             ready: VecDeque::new(),
@@ -116,7 +116,7 @@ impl Store {
         let mut store = Self {
             now: Instant::ZERO,
             params,
-            seats: (0..workers).map(seat).collect(),
+            entries: (0..workers).map(entry).collect(),
             scheduling,
             active,
             clients: Vec::new(),
@@ -139,21 +139,21 @@ impl Store {
     /// From now on every policy's log is kept.
     pub fn record(&mut self) {
         self.recording = true;
-        for worker in 0..self.seats.len() {
-            self.logs[worker] += &(state_line(&self.seats[worker].policy) + "\n");
+        for worker in 0..self.entries.len() {
+            self.logs[worker] += &(state_line(&self.entries[worker].policy) + "\n");
         }
-        let last = self.seats.len();
+        let last = self.entries.len();
         self.logs[last] += &(state_line(&self.scheduling) + "\n");
     }
 
     /// Gives a worker a limit as if it had been learned, by one observation.
     pub fn teach(&mut self, limit: f64) {
-        for (id, seat) in (0..).zip(&mut self.seats) {
+        for (id, entry) in (0..).zip(&mut self.entries) {
             let mut learned = LearnedLimit::default();
             learned.observe(Rate::per_second(limit), true, &self.params);
             let params = self.scheduling.worker_params(self.params);
-            assert_eq!(seat.policy.connections(), 0, "teach before clients come");
-            seat.policy = Worker::new(params, WorkerId(id), Some(learned));
+            assert_eq!(entry.policy.connections(), 0, "teach before clients come");
+            entry.policy = Worker::new(params, WorkerId(id), Some(learned));
         }
     }
 
@@ -229,7 +229,7 @@ impl Store {
 
     /// The workers that serve a connection.
     pub fn serving(&self) -> usize {
-        self.seats.iter().filter(|seat| seat.policy.connections() > 0).count()
+        self.entries.iter().filter(|entry| entry.policy.connections() > 0).count()
     }
 
     pub fn moves_by(&self, why: Why) -> usize {
@@ -263,7 +263,7 @@ impl Store {
     }
 
     fn tell_worker(&mut self, worker: usize, input: WorkerInput) -> WorkerOutput {
-        let output = self.seats[worker].policy.apply(self.now, &input);
+        let output = self.entries[worker].policy.apply(self.now, &input);
         if self.recording {
             self.logs[worker] += &(step_line::<Worker>(self.now, &input, &output) + "\n");
         }
@@ -273,7 +273,7 @@ impl Store {
     fn tell_scheduling(&mut self, input: SchedulingInput) -> policy::log::SchedulingOutput {
         let output = self.scheduling.apply(self.now, &input);
         if self.recording {
-            let last = self.seats.len();
+            let last = self.entries.len();
             self.logs[last] += &(step_line::<Scheduling>(self.now, &input, &output) + "\n");
         }
         for command in &output.commands {
@@ -326,7 +326,7 @@ impl Store {
                     let refused = SchedulingInput::Refused(WorkerId(worker as u16));
                     self.after(MESSAGE, Event::Notice(refused));
                 }
-                if let Some(due) = self.seats[worker].policy.poll_timeout() {
+                if let Some(due) = self.entries[worker].policy.poll_timeout() {
                     self.at(due.max(self.now), Event::WorkerTimer { worker });
                 }
             }
@@ -335,7 +335,7 @@ impl Store {
             }
             Event::WorkerTimer { worker } => {
                 self.tell_worker(worker, WorkerInput::Timeout);
-                let again = self.seats[worker].policy.poll_timeout();
+                let again = self.entries[worker].policy.poll_timeout();
                 assert!(again.is_none_or(|due| due > self.now), "a driver would spin");
                 let output = self.tell_worker(worker, WorkerInput::Transfer);
                 if let WorkerOutput::Transfer(Some(Transfer { slot, target, why })) = output {

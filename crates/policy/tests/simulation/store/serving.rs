@@ -12,27 +12,27 @@ impl Store {
     }
 
     pub(super) fn make_ready(&mut self, client: usize, worker: usize) {
-        let seat = &mut self.seats[worker];
-        if !seat.ready.contains(&client) {
-            seat.ready.push_back(client);
+        let entry = &mut self.entries[worker];
+        if !entry.ready.contains(&client) {
+            entry.ready.push_back(client);
         }
         if self.stalled_until > self.now {
             self.at(self.stalled_until, Event::Serve { worker });
-        } else if !self.seats[worker].serving {
+        } else if !self.entries[worker].serving {
             self.begin_serving(worker);
         }
     }
 
     pub(super) fn begin_serving(&mut self, worker: usize) {
-        let Some(&client) = self.seats[worker].ready.front() else { return };
-        self.seats[worker].serving = true;
+        let Some(&client) = self.entries[worker].ready.front() else { return };
+        self.entries[worker].serving = true;
         let state = &self.clients[client];
         let cost = state.cost.unwrap_or(self.service_time);
         let in_turn = state.pending.len().min(TURN_REQUESTS);
-        let work = (cost * in_turn as u64).scale(self.seats[worker].stolen);
-        self.seats[worker].in_turn = in_turn;
-        self.seats[worker].worked += work;
-        self.seats[worker].turn = work;
+        let work = (cost * in_turn as u64).scale(self.entries[worker].stolen);
+        self.entries[worker].in_turn = in_turn;
+        self.entries[worker].worked += work;
+        self.entries[worker].turn = work;
         if work.is_zero() {
             self.serve(worker);
         } else {
@@ -41,25 +41,25 @@ impl Store {
     }
 
     pub(super) fn serve(&mut self, worker: usize) {
-        let was_serving = std::mem::replace(&mut self.seats[worker].serving, false);
+        let was_serving = std::mem::replace(&mut self.entries[worker].serving, false);
         if !was_serving {
             // The end of a stall.
             return self.begin_serving(worker);
         }
-        let Some(client) = self.seats[worker].ready.pop_front() else { return };
+        let Some(client) = self.entries[worker].ready.pop_front() else { return };
         let Place::At { worker: at, slot } = self.clients[client].place else {
             return self.begin_serving(worker);
         };
         assert_eq!(at, worker, "only those who are here are ready here");
-        let in_turn = self.seats[worker].in_turn.min(self.clients[client].pending.len());
+        let in_turn = self.entries[worker].in_turn.min(self.clients[client].pending.len());
         let requests: Vec<Instant> = self.clients[client].pending.drain(..in_turn).collect();
         if !self.clients[client].pending.is_empty() {
-            self.seats[worker].ready.push_back(client);
+            self.entries[worker].ready.push_back(client);
         }
         self.clients[client].served += requests.len() as u64;
         let now = self.now;
-        self.seats[worker].latencies.extend(requests.iter().map(|&since| now.since(since)));
-        let busy = self.seats[worker].turn;
+        self.entries[worker].latencies.extend(requests.iter().map(|&since| now.since(since)));
+        let busy = self.entries[worker].turn;
         let input = WorkerInput::Served { slot, requests: requests.len() as u32, busy };
         if let WorkerOutput::Verdict(Verdict::Send { target, why }) = self.tell_worker(worker, input) {
             assert_ne!(target.index(), worker, "no connection is sent to where it is");
@@ -69,7 +69,7 @@ impl Store {
     }
 
     pub(super) fn send(&mut self, source: usize, slot: u32, target: usize, why: Why) {
-        let client = self.seats[source].slots[slot as usize].expect("a connection that is here is sent");
+        let client = self.entries[source].slots[slot as usize].expect("a connection that is here is sent");
         let WorkerOutput::Departure(departure) =
             self.tell_worker(source, WorkerInput::Departure { slot, sent: true })
         else {
@@ -102,23 +102,23 @@ impl Store {
     }
 
     pub(super) fn released(&mut self, worker: usize) {
-        if self.seats[worker].policy.connections() == 0 {
+        if self.entries[worker].policy.connections() == 0 {
             let released = SchedulingInput::Released(WorkerId(worker as u16));
             self.after(MESSAGE, Event::Notice(released));
         }
     }
 
     pub(super) fn forget(&mut self, worker: usize, slot: u32, client: usize) {
-        let seat = &mut self.seats[worker];
-        seat.slots[slot as usize] = None;
-        seat.ready.retain(|&ready| ready != client);
-        if seat.ready.is_empty() && self.service_time.is_zero() {
-            seat.serving = false;
+        let entry = &mut self.entries[worker];
+        entry.slots[slot as usize] = None;
+        entry.ready.retain(|&ready| ready != client);
+        if entry.ready.is_empty() && self.service_time.is_zero() {
+            entry.serving = false;
         }
     }
 
     pub(super) fn arrive(&mut self, client: usize, worker: usize, load: ConnectionLoad) {
-        let slots = &mut self.seats[worker].slots;
+        let slots = &mut self.entries[worker].slots;
         let slot = slots.iter().position(Option::is_none).unwrap_or(slots.len());
         if slot == slots.len() {
             slots.push(None);
@@ -136,10 +136,10 @@ impl Store {
     pub(super) fn report(&mut self) {
         let mut reading = Reading::default();
         let mut all = Vec::new();
-        for worker in 0..self.seats.len() {
-            let seat = &mut self.seats[worker];
-            let mut latencies = std::mem::take(&mut seat.latencies);
-            let busy = Ratio::of(std::mem::take(&mut seat.worked), self.params.report_period);
+        for worker in 0..self.entries.len() {
+            let entry = &mut self.entries[worker];
+            let mut latencies = std::mem::take(&mut entry.latencies);
+            let busy = Ratio::of(std::mem::take(&mut entry.worked), self.params.report_period);
             latencies.sort_unstable();
             let tail = percentile(&latencies, 0.99);
             let sample = Sample { busy, tail, requests: latencies.len() as u32 };
@@ -162,7 +162,7 @@ impl Store {
         self.readings.clone_from(&reading.workers);
         let output = self.tell_scheduling(SchedulingInput::Reading(reading));
         let guidance = output.guidance.expect("after a reading there is guidance");
-        for worker in 0..self.seats.len() {
+        for worker in 0..self.entries.len() {
             self.after(MESSAGE, Event::Letter { worker, order: Order::Guidance(guidance) });
         }
         self.after(self.params.report_period, Event::Report);

@@ -63,9 +63,9 @@ pub struct Movable {
     pub load: Rate,
 }
 
-/// One worker, as last known.
+/// One worker as its last report and the moves since then show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Seat {
+pub(crate) struct Entry {
     pub id: WorkerId,
     pub cpu: CpuId,
     pub active: bool,
@@ -88,24 +88,24 @@ pub(crate) struct PendingMigration {
 }
 
 impl PendingMigration {
-    pub fn is_answered_by(&self, roster: &WorkerTable, moved: &Moved) -> bool {
+    pub fn is_answered_by(&self, table: &WorkerTable, moved: &Moved) -> bool {
         moved.why == Why::Ordered
-            && roster.seats[self.source].id == moved.source
-            && roster.seats[self.target].id == moved.target
+            && table.entries[self.source].id == moved.source
+            && table.entries[self.target].id == moved.target
     }
 }
 
 /// All workers in the order in which they were named.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WorkerTable {
-    pub seats: Vec<Seat>,
+    pub entries: Vec<Entry>,
     next_home: usize,
 }
 
 impl WorkerTable {
     /// Begins with all active, without connections.
     pub fn new(workers: &[(WorkerId, CpuId)]) -> Self {
-        let seat = |&(id, cpu): &(WorkerId, CpuId)| Seat {
+        let entry = |&(id, cpu): &(WorkerId, CpuId)| Entry {
             id,
             cpu,
             active: true,
@@ -117,37 +117,39 @@ impl WorkerTable {
             expecting_until: Instant::ZERO,
         };
         assert!(!workers.is_empty(), "a store has at least one worker");
-        Self { seats: workers.iter().map(seat).collect(), next_home: 0 }
+        Self { entries: workers.iter().map(entry).collect(), next_home: 0 }
     }
 
     pub fn place_of(&self, worker: WorkerId) -> Option<usize> {
-        self.seats.iter().position(|seat| seat.id == worker)
+        self.entries.iter().position(|entry| entry.id == worker)
     }
 
     pub fn active(&self) -> usize {
-        self.seats.iter().filter(|seat| seat.active).count()
+        self.entries.iter().filter(|entry| entry.active).count()
     }
 
     pub fn active_workers(&self) -> impl Iterator<Item = WorkerId> + '_ {
-        self.seats.iter().filter(|seat| seat.active).map(|seat| seat.id)
+        self.entries.iter().filter(|entry| entry.active).map(|entry| entry.id)
     }
 
-    /// The seat of the next home, round robin.
+    /// The entry of the next home, round robin.
     pub fn next_home(&mut self) -> usize {
         let home = self.next_home;
-        self.next_home = (home + 1) % self.seats.len();
+        self.next_home = (home + 1) % self.entries.len();
         home
     }
 
-    /// The least loaded seat of those that `admits`; ties go to the one with fewer connections,
+    /// The least loaded entry of those that `admits`; ties go to the one with fewer connections,
     /// then to the first.
-    pub fn least_loaded(&self, admits: impl Fn(usize, &Seat) -> bool) -> Option<usize> {
-        (0..self.seats.len()).filter(|&at| admits(at, &self.seats[at])).min_by(|&a, &b| self.by_load(a, b))
+    pub fn least_loaded(&self, admits: impl Fn(usize, &Entry) -> bool) -> Option<usize> {
+        (0..self.entries.len())
+            .filter(|&at| admits(at, &self.entries[at]))
+            .min_by(|&a, &b| self.by_load(a, b))
     }
 
-    /// Orders two seats by load, then by connections; equals keep their order.
+    /// Orders two entries by load, then by connections; equals keep their order.
     pub fn by_load(&self, a: usize, b: usize) -> std::cmp::Ordering {
-        let (a, b) = (&self.seats[a], &self.seats[b]);
+        let (a, b) = (&self.entries[a], &self.entries[b]);
         a.load.as_per_second().total_cmp(&b.load.as_per_second()).then(a.connections.cmp(&b.connections))
     }
 
@@ -155,12 +157,12 @@ impl WorkerTable {
     pub fn handle_reading(&mut self, reading: &Reading, commands: &mut VecDeque<Command>) {
         for report in &reading.workers {
             let Some(at) = self.place_of(report.worker) else { continue };
-            let seat = &mut self.seats[at];
-            seat.seen = true;
-            seat.connections = report.connections;
-            seat.load = report.load;
-            seat.heaviest = report.heaviest;
-            seat.limit = report.limit;
+            let entry = &mut self.entries[at];
+            entry.seen = true;
+            entry.connections = report.connections;
+            entry.load = report.load;
+            entry.heaviest = report.heaviest;
+            entry.limit = report.limit;
             if report.connections > 0 {
                 self.activate(at, commands);
             }
@@ -170,14 +172,14 @@ impl WorkerTable {
     /// Takes over a completed transfer. The target is active from now on.
     pub fn handle_moved(&mut self, moved: &Moved, commands: &mut VecDeque<Command>) {
         if let Some(at) = self.place_of(moved.source) {
-            let seat = &mut self.seats[at];
-            seat.connections = seat.connections.saturating_sub(1);
-            seat.load = seat.load - moved.load;
+            let entry = &mut self.entries[at];
+            entry.connections = entry.connections.saturating_sub(1);
+            entry.load = entry.load - moved.load;
         }
         if let Some(at) = self.place_of(moved.target) {
-            let seat = &mut self.seats[at];
-            seat.connections += 1;
-            seat.load += moved.load;
+            let entry = &mut self.entries[at];
+            entry.connections += 1;
+            entry.load += moved.load;
             self.activate(at, commands);
         }
     }
@@ -185,39 +187,42 @@ impl WorkerTable {
     /// The last connection of a worker closed.
     pub fn handle_released(&mut self, worker: WorkerId) {
         if let Some(at) = self.place_of(worker) {
-            self.seats[at].connections = 0;
-            self.seats[at].load = Rate::ZERO;
+            self.entries[at].connections = 0;
+            self.entries[at].load = Rate::ZERO;
         }
     }
 
     /// When active workers without connections may rest.
     pub fn expectations(&self) -> impl Iterator<Item = Instant> + '_ {
-        self.seats.iter().filter(|seat| seat.active && seat.connections == 0).map(|seat| seat.expecting_until)
+        self.entries
+            .iter()
+            .filter(|entry| entry.active && entry.connections == 0)
+            .map(|entry| entry.expecting_until)
     }
 
     /// A connection is under way to this worker.
     pub fn expect(&mut self, at: usize, now: Instant, grace: Duration) {
-        self.seats[at].expecting_until = self.seats[at].expecting_until.max(now + grace);
+        self.entries[at].expecting_until = self.entries[at].expecting_until.max(now + grace);
     }
 
     /// A new connection goes to this worker.
     pub fn admit(&mut self, at: usize, now: Instant, grace: Duration, commands: &mut VecDeque<Command>) {
-        self.seats[at].connections += 1;
+        self.entries[at].connections += 1;
         self.expect(at, now, grace);
         self.activate(at, commands);
     }
 
     pub fn activate(&mut self, at: usize, commands: &mut VecDeque<Command>) {
-        if !self.seats[at].active {
-            self.seats[at].active = true;
-            commands.push_back(Command::Activate(self.seats[at].id));
+        if !self.entries[at].active {
+            self.entries[at].active = true;
+            commands.push_back(Command::Activate(self.entries[at].id));
         }
     }
 
     pub fn deactivate(&mut self, at: usize, commands: &mut VecDeque<Command>) {
-        if self.seats[at].active {
-            self.seats[at].active = false;
-            commands.push_back(Command::Deactivate(self.seats[at].id));
+        if self.entries[at].active {
+            self.entries[at].active = false;
+            commands.push_back(Command::Deactivate(self.entries[at].id));
         }
     }
 }
