@@ -15,6 +15,7 @@
 //!   results.rs    for programs: one JSON document, CSV files
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
+//!   prove/        governed and ungoverned blocks of a live service, compared in pairs
 //!   page/         report.html
 //! ```
 
@@ -31,6 +32,7 @@ pub mod options;
 pub mod page;
 pub mod paired;
 pub mod progress;
+pub mod prove;
 pub mod results;
 
 use report::{exit, machine_facts, run_folder};
