@@ -26,7 +26,8 @@ pub fn print(format: u32, document: &impl Serialize) -> Result<()> {
     table::print(&text(format, document)?)
 }
 
-fn text(format: u32, document: &impl Serialize) -> Result<String> {
+/// The same as a text.
+pub fn text(format: u32, document: &impl Serialize) -> Result<String> {
     let Tree::Object(mut fields) = document.serialize(Units).context("a document")?.tree else {
         anyhow::bail!("a document is an object");
     };

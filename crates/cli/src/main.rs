@@ -23,6 +23,7 @@ mod manual;
 mod metrics;
 mod observe;
 mod policies;
+mod prove;
 mod quiesce;
 mod replay;
 mod report;
@@ -55,6 +56,7 @@ enum Command {
     // The road that a user walks, then the products of their own, then the rest.
     Observe(observe::Args),
     Govern(Box<govern::Args>),
+    Prove(Box<prove::Args>),
     Daemon(daemon::Args),
     Status(daemon::status::Status),
     Set(daemon::status::Set),
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Load(args) => load::run(&args),
         Command::Observe(args) => observe::run(&args),
         Command::Govern(args) => govern::run(&args),
+        Command::Prove(args) => prove::run(&args),
         Command::Hot(args) => hot::run(&args),
         Command::Quiesce(args) => quiesce::run(&args),
         Command::Policies(args) => policies::run(&args),

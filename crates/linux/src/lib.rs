@@ -75,7 +75,7 @@ pub use cpuset::confine::{
     ConfineActuator, ConfineError, ConfineOptions, Confined, Confiner, Drift, Foreign, cpus_of, not_own,
 };
 pub use cpuset::isolation::Scope;
-pub use energy::{EnergyMeter, MeterZone, meter_zones, processor};
+pub use energy::{EnergyMeter, MeterZone, PowerSensor, meter_zones, processor};
 pub use files::connect::connect_within;
 pub use files::rotating_log::{RotatingLog, SegmentBounds};
 pub use files::safe_folder::{SafeError, SafeFolder};

@@ -128,7 +128,7 @@ pub trait View: Send {
     fn end(&mut self) {}
 }
 
-fn locked<V: View + ?Sized>(view: &Mutex<V>) -> MutexGuard<'_, V> {
+pub fn locked<V: View + ?Sized>(view: &Mutex<V>) -> MutexGuard<'_, V> {
     view.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -141,46 +141,21 @@ pub fn govern<V: View + 'static>(request: Request<'_>, view: Arc<Mutex<V>>) -> R
     {
         return lease::govern(&request, &daemon, &view);
     }
-    let Request { config, file, root, dry_run, take_over, names, length, .. } = request;
-    if !dry_run && !take_over {
-        stand_back(&root, &config)?;
+    let length = request.length;
+    if !request.dry_run && !request.take_over {
+        stand_back(&request.root, &request.config)?;
     }
     // Before anything is held: a signal that comes meanwhile must not end this without putting
     // things back.
     let (sender, events) = channel();
     watch_signals(sender.clone(), !names_its_own)?;
-    if let Some(address) = config.metrics {
-        let address = metrics::daemon::serve(address, names, sender.clone())?;
+    if let Some(address) = request.config.metrics {
+        let address = metrics::daemon::serve(address, request.names, sender.clone())?;
         eprintln!("metrics on http://{address}/metrics");
     }
-    crate::govern::warn_of_nothing(&config);
-    let is_empty = config.part().is_empty();
-    let observer = {
-        let (view, http) = (Arc::clone(&view), crate::wake::Remote::new(&config)?);
-        Arc::new(Mutex::new(move |seen: Seen<'_>, is_last: bool| {
-            let mut view = locked(&*view);
-            if let Seen::Wake(handle) = &seen {
-                http.serve(handle).iter().for_each(|line| view.say(line));
-            }
-            view.seen(seen, is_last);
-        }))
-    };
-    let options = Options {
-        root: root.clone(),
-        config,
-        file,
-        dry_run,
-        strict: names_its_own,
-        events: sender.clone(),
-        observer: Some(observer),
-    };
-    let says = Arc::clone(&view);
-    let mut daemon = Daemon::start(options, move |line| locked(&*says).say(line))
-        .map_err(|error| refused(error.into()))?;
-    if !dry_run && !take_over {
-        daemon.object(move |config| stand_back(&root, config).err().map(|error| format!("{error:#}")));
-    }
-    daemon.hear_alarms(sender);
+    crate::govern::warn_of_nothing(&request.config);
+    let is_empty = request.config.part().is_empty();
+    let mut daemon = begin(request, &view, sender)?;
     if is_empty {
         eprintln!(
             "nothing is configured, so nothing is governed yet\nhint: see config/roost.toml, or name a \
@@ -200,6 +175,43 @@ pub fn govern<V: View + 'static>(request: Request<'_>, view: Arc<Mutex<V>>) -> R
     view.end();
     finished.lines.iter().for_each(|line| eprintln!("{line}"));
     finished.outcome.map(|()| ExitCode::SUCCESS).map_err(refused)
+}
+
+/// The daemon of a request, which has taken hold and can run. It tells its events to `sender`.
+pub fn begin<V: View + 'static>(
+    request: Request<'_>,
+    view: &Arc<Mutex<V>>,
+    sender: Sender<Event>,
+) -> Result<Daemon> {
+    let Request { config, file, root, dry_run, take_over, .. } = request;
+    let observer = {
+        let (view, http) = (Arc::clone(view), crate::wake::Remote::new(&config)?);
+        Arc::new(Mutex::new(move |seen: Seen<'_>, is_last: bool| {
+            let mut view = locked(&*view);
+            if let Seen::Wake(handle) = &seen {
+                http.serve(handle).iter().for_each(|line| view.say(line));
+            }
+            view.seen(seen, is_last);
+        }))
+    };
+    let strict = file.is_none();
+    let options = Options {
+        root: root.clone(),
+        config,
+        file,
+        dry_run,
+        strict,
+        events: sender.clone(),
+        observer: Some(observer),
+    };
+    let says = Arc::clone(view);
+    let mut daemon = Daemon::start(options, move |line| locked(&*says).say(line))
+        .map_err(|error| refused(error.into()))?;
+    if !dry_run && !take_over {
+        daemon.object(move |config| stand_back(&root, config).err().map(|error| format!("{error:#}")));
+    }
+    daemon.hear_alarms(sender);
+    Ok(daemon)
 }
 
 /// The control socket: as named, or in the run folder of this user where a daemon listens there or
@@ -237,7 +249,7 @@ pub fn refused(refusal: Refusal) -> anyhow::Error {
 }
 
 /// Refuses beside a program that sets the same knobs.
-fn stand_back(root: &Root, config: &Config) -> Result<()> {
+pub fn stand_back(root: &Root, config: &Config) -> Result<()> {
     let Part { services, hurry_up, .. } = config.part();
     let mut wanted = Vec::new();
     if !services.is_empty() {

@@ -16,13 +16,13 @@ mod page;
 mod plan;
 mod view;
 
-pub use options::Args;
+pub use options::{Args, GovernArgs};
 pub use plan::warn_of_nothing;
 
 use crate::daemon::{Request, govern};
 use anyhow::Result;
 use linux::Root;
-use options::{GovernArgs, Subject};
+use options::Subject;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 

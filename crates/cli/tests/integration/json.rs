@@ -44,7 +44,12 @@ struct Documents(BTreeSet<String>);
 impl Documents {
     /// Runs `command` and takes its standard output for a document with a `format`.
     fn check(&mut self, command: &str, rest: &[&str]) -> Value {
-        let output = Command::new(ROOST).args(command.split(' ')).args(rest).arg("--json").output().unwrap();
+        self.check_as_it_is(command, &[rest, &["--json"]].concat())
+    }
+
+    /// The same of a command whose `--json` stands elsewhere.
+    fn check_as_it_is(&mut self, command: &str, rest: &[&str]) -> Value {
+        let output = Command::new(ROOST).args(command.split(' ')).args(rest).output().unwrap();
         let stdout = String::from_utf8(output.stdout).unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         let document: Value = serde_json::from_str(&stdout)
@@ -144,8 +149,16 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     documents.check("observe", &["--port", &port, "--for", "1s", "--out", &out("observe")]);
     let mut skip = vec![];
     if let Err(reason) = check_daemon(&mut documents, folder.path(), server.port) {
-        skip.extend(["status", "set", "pause", "resume"]);
+        skip.extend(["status", "set", "pause", "resume", "prove"]);
         skipped("the documents of a daemon's commands", &reason);
+    } else {
+        let socket = out("prove.sock");
+        let short = ["--port", &port, "--blocks", "8", "--block", "1s", "--", "--socket", &socket];
+        // Nothing is asked of the server, so nothing is proven; that is told as well.
+        let mut words = short.to_vec();
+        words.splice(6..6, ["--json"]);
+        let proof = documents.check_as_it_is("prove", &words);
+        assert!(proof["verdict"] == "unproven" && proof["pairs_void"] == 4, "{proof}");
     }
 
     let (_proxy, metrics) = proxy();

@@ -11,8 +11,10 @@
 //! Invariants: the figure never falls; a reading that fails is `None`; every reading carries
 //! its source.
 
+mod hwmon;
 mod rapl;
 
+pub use hwmon::PowerSensor;
 pub use rapl::{MeterZone, meter_zones};
 
 use crate::root::Root;

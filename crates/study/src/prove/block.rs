@@ -94,14 +94,8 @@ impl FromStr for Figure {
                 _ => Err(format!("`{text}` is no figure of a block")),
             };
         }
-        let plain = [
-            Self::Tail,
-            Self::ClientTail,
-            Self::BusyCpus,
-            Self::CpuPerRequest,
-            Self::AwakeCpus,
-            Self::Cores,
-        ];
+        let plain =
+            [Self::Tail, Self::ClientTail, Self::BusyCpus, Self::CpuPerRequest, Self::AwakeCpus, Self::Cores];
         let found = plain.into_iter().find(|figure| figure.to_string() == text);
         found.ok_or_else(|| format!("`{text}` is no figure of a block"))
     }

@@ -2,7 +2,6 @@
 
 use super::{Ending, Figure, Looks, Pairs};
 use serde::{Deserialize, Serialize};
-use sim::statistics::Interval;
 use std::collections::BTreeSet;
 
 /// A figure's change by governing.
@@ -61,15 +60,14 @@ fn change(name: &str, pairs: &Pairs<'_>, looks: &Looks, ending: Ending) -> Optio
     let mean = |of: fn(&(f64, f64)) -> f64| both.iter().map(of).sum::<f64>() / both.len() as f64;
     let (governed, ungoverned) = (mean(|pair| pair.0), mean(|pair| pair.1));
     let logs: Vec<f64> = both.iter().map(|(governed, ungoverned)| governed - ungoverned).collect();
-    let interval = looks.interval(&logs, ending);
-    let end = |of: fn(&Interval) -> f64| interval.map(|interval| of(&interval).exp_m1());
+    let ends = looks.ends(&logs, ending);
     Some(Change {
         figure: name.to_owned(),
         ungoverned: ungoverned.exp(),
         governed: governed.exp(),
         change: (governed - ungoverned).exp_m1(),
-        low: end(Interval::low),
-        high: end(Interval::high),
+        low: ends.map(|(low, _)| low.exp_m1()),
+        high: ends.map(|(_, high)| high.exp_m1()),
         pairs: both.len(),
     })
 }

@@ -17,6 +17,7 @@
 //!   looks.rs      intervals for a stated end, and intervals that hold at any end
 //!   compare.rs    each figure: governed against ungoverned, with its interval
 //!   outcome.rs    when to stop, and the verdict in one sentence
+//!   trial.rs      all of it on simulated servers
 //! ```
 //!
 //! **Two kinds of interval.** A run that ends as planned has Student's interval. A run that ends
@@ -38,6 +39,7 @@ pub mod looks;
 pub mod outcome;
 pub mod schedule;
 pub mod student;
+pub mod trial;
 
 pub use block::{Block, Figure, LikeLoad, Pairs, Treatment};
 pub use compare::{Change, compare};

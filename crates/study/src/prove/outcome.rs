@@ -181,7 +181,8 @@ impl Plan {
             _ => Verdict::Unproven,
         };
         let saved = power.filter(|_| !matches!(verdict, Verdict::Missed | Verdict::Unproven));
-        let watts = |of: Option<f64>| Some(-of? * saved?.ungoverned);
+        // Less than nothing of nothing is no saving, and has no sign.
+        let watts = |of: Option<f64>| Some(0.0 - of? * saved?.ungoverned);
         let mut outcome = Outcome {
             verdict,
             sentence: String::new(),
@@ -262,9 +263,9 @@ fn missed_twice(blocks: &[Block]) -> bool {
 
 fn missed(blocks: &[Block], treatment: Treatment) -> (u32, u32) {
     let known = blocks.iter().filter(|block| block.treatment == treatment && block.void.is_none());
-    known.filter_map(|block| block.missed_goal).fold((0, 0), |(missed, known), is_missed| {
-        (missed + u32::from(is_missed), known + 1)
-    })
+    known
+        .filter_map(|block| block.missed_goal)
+        .fold((0, 0), |(missed, known), is_missed| (missed + u32::from(is_missed), known + 1))
 }
 
 #[cfg(test)]

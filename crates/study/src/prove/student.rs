@@ -72,8 +72,7 @@ fn ln_gamma(x: f64) -> f64 {
     let (inverse, square) = (1.0 / z, 1.0 / (z * z));
     let series = inverse
         * (1.0 / 12.0
-            - square
-                * (1.0 / 360.0 - square * (1.0 / 1260.0 - square * (1.0 / 1680.0 - square / 1188.0))));
+            - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square * (1.0 / 1680.0 - square / 1188.0))));
     (z - 0.5) * z.ln() - z + 0.5 * (2.0 * std::f64::consts::PI).ln() + series - shift
 }
 

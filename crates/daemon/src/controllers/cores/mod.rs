@@ -37,6 +37,7 @@ use crate::audit::Entry;
 use crate::clocks::{Clocks, Pace};
 use crate::config::{ServiceConfig, Target};
 use crate::park::Park;
+use hdrhistogram::Histogram;
 use linux::arbiter::{Claim, ClockMeans, IdleLimits};
 use linux::probes::RequestAlarm;
 use linux::service::Service;
@@ -290,6 +291,11 @@ impl Governed {
     /// The use of its allowed CPUs in the last epoch, the parked ones among them.
     pub fn last_cpus(&self) -> &[CpuReading] {
         &self.last_cpus
+    }
+
+    /// Its response times in the last epoch, and the delay before each.
+    pub fn last_times(&self) -> Option<(&Histogram<u64>, Duration)> {
+        self.telemetry.last_times()
     }
 
     /// The last change of its CPUs.

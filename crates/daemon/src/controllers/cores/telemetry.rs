@@ -178,6 +178,12 @@ impl Telemetry {
         }
     }
 
+    /// The response times of the last epoch, and the delay before each; nothing where the kernel's
+    /// programs do not see them.
+    pub fn last_times(&self) -> Option<(&Histogram<u64>, Duration)> {
+        self.requests.as_ref().filter(|requests| requests.silent == 0)?.window.last_times()
+    }
+
     /// The notices since the last call.
     pub fn drain_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
@@ -260,11 +266,13 @@ pub struct Window {
     goal: Option<Goal>,
     /// Their times, and how many were timed: where requests are many, one stands for several.
     epochs: VecDeque<(Histogram<u64>, u64)>,
+    /// The delay before each response of the last epoch.
+    before: Duration,
 }
 
 impl Window {
     pub fn new(goal: Option<Goal>) -> Self {
-        Self { goal, epochs: VecDeque::new() }
+        Self { goal, epochs: VecDeque::new(), before: Duration::ZERO }
     }
 
     /// Takes in an epoch, and tells it.
@@ -281,6 +289,7 @@ impl Window {
         }
         let before = pattern.interrupt.as_ref().filter(|times| !times.is_empty());
         let before = before.map_or(Duration::ZERO, |times| Duration::from_nanos(times.mean() as u64));
+        self.before = before;
         let at = |quantile: f64, samples: u64| {
             let enough = self.enough(samples)?;
             Some(percentile(&enough, quantile * 100.0)? + before)
@@ -296,6 +305,10 @@ impl Window {
 
     pub fn forget(&mut self) {
         self.epochs.clear();
+    }
+
+    fn last_times(&self) -> Option<(&Histogram<u64>, Duration)> {
+        self.epochs.back().map(|(times, _)| (times, self.before))
     }
 
     /// The times of as many of the last epochs as hold so many of them.

@@ -1,0 +1,188 @@
+//! `roost prove`: what governing brings to a live service, in blocks, with intervals.
+//!
+//! ```text
+//!   options.rs         the arguments
+//!   block.rs           one block: `roost govern` for so long, or the same in a dry run
+//!   meters.rs          RAPL, sensors, commands, the model; busy and awake CPUs
+//!   command_meter.rs   a meter that is a command
+//!   tell.rs            lines while it runs, and the result as text
+//!   page.rs            the run's folder and its page
+//! ```
+//!
+//! The statistics are in [`study::prove`].
+
+mod block;
+mod command_meter;
+mod meters;
+mod options;
+mod page;
+mod tell;
+
+pub use options::Args;
+
+use crate::daemon::{Request, stand_back};
+use crate::exit::{Exit, coded};
+use crate::signals::EndSignals;
+use ::daemon::{Prospect, running};
+use anyhow::Result;
+use block::{Order, Stop};
+use command_meter::CommandMeter;
+use machine::{Duration, Goal};
+use meters::Meters;
+use options::Instead;
+use std::process::ExitCode;
+use study::prove::outcome::Plan;
+use study::prove::{Block, End, LikeLoad, Outcome, Treatment, Verdict, schedule};
+
+/// The percentile of the tail of a service without a goal.
+const QUANTILE: f64 = 0.99;
+
+/// A run as it was asked for, for its page and its document.
+pub struct Setup {
+    pub service: String,
+    pub goal: Option<Goal>,
+    pub quantile: f64,
+    pub blocks: u32,
+    pub block: Duration,
+    pub settling: Duration,
+    pub like: f64,
+    pub seed: u64,
+    pub started: String,
+    pub meters: Vec<meters::MeterName>,
+    pub describes: Vec<String>,
+    pub config: toml::Table,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let (pairs, settling) = (args.pairs()?, args.settling()?);
+    let governing = args.governing()?;
+    let config = governing.configuration()?;
+    let root = block::root_of(&governing);
+    if let Some(daemon) = running(&config.socket) {
+        return Err(coded(
+            Exit::Refused,
+            format!("{daemon} runs, and ungoverned blocks need that it does not\nhint: stop it first"),
+        ));
+    }
+    if !governing.take_over {
+        stand_back(&root, &config)?;
+    }
+    let service = &config.services[0];
+    // A service that is not there is told before anything else begins.
+    let prospect = Prospect::of(&root, service, config.clock_means())
+        .map_err(|error| crate::daemon::refused(::daemon::StartError::from(error).into()))?;
+    let stop = Stop::default();
+    // Before anything is held.
+    let told = stop.clone();
+    EndSignals::watch()?.call(move || told.now())?;
+    let mut commands = Vec::new();
+    for command in &args.meter {
+        let (meter, remark) = CommandMeter::open(command)?;
+        remark.iter().for_each(|remark| eprintln!("{remark}"));
+        commands.push(meter);
+    }
+    let started = crate::run_folder::started()?;
+    let seed = args.seed.unwrap_or_else(|| linux::now().as_nanos() % 1_000_000);
+    let folder = page::Folder::begin(args, &started)?;
+    let every = (args.block / 50).clamp(Duration::from_millis(100), Duration::from_secs(1));
+    let meters = Meters::open(&root, &linux::online_cpus(&root)?, commands, every);
+    let goal = service.goal;
+    let main = meters.names()[0].clone();
+    let plan = Plan::new(pairs, LikeLoad(args.like), args.until, goal, (main.name, main.source));
+    let setup = Setup {
+        service: format!("{} ({})", service.name, prospect.service.name),
+        goal,
+        quantile: goal.map_or(QUANTILE, |goal| goal.quantile),
+        blocks: args.blocks,
+        block: args.block,
+        settling,
+        like: args.like,
+        seed,
+        started,
+        meters: meters.names().to_vec(),
+        describes: meters.describe().to_vec(),
+        config: toml::Table::try_from(&config)?,
+    };
+    let mut folder = folder;
+    if let Some(folder) = &mut folder {
+        folder.info(&setup)?;
+    }
+    tell::begin(args, &setup);
+    let began = linux::now();
+    let mut blocks: Vec<Block> = Vec::new();
+    let mut broken = None;
+    let mut end = End::Whole;
+    for (at, treatment) in (0_u32..).zip(schedule(pairs, seed)) {
+        let order = Order {
+            number: at + 1,
+            pair: at / 2 + 1,
+            treatment,
+            length: args.block,
+            settling,
+            epoch: config.epoch,
+            quantile: setup.quantile,
+            goal,
+            instead: args.instead,
+        };
+        let is_dry = treatment == Treatment::Ungoverned || args.instead != Instead::Govern;
+        let request = Request {
+            config: config.clone(),
+            file: None,
+            root: root.clone(),
+            dry_run: is_dry,
+            take_over: governing.take_over,
+            names: &governing.names,
+            length: Some(args.block),
+            whole: Vec::new(),
+        };
+        match block::run(&order, request, &meters, &stop, began) {
+            // Nothing has been measured yet: an error like that of any command.
+            Err(error) if blocks.is_empty() => return Err(error),
+            Err(error) => {
+                end = End::Broken(format!("{error:#}"));
+                broken = Some(error);
+                break;
+            }
+            Ok(ran) => {
+                if let Some(folder) = &mut folder {
+                    folder.block(&ran.block)?;
+                }
+                blocks.push(ran.block);
+                tell::block(args, &setup, &blocks[at as usize], plan.power_so_far(&blocks).as_ref());
+                if let Some(error) = ran.broken {
+                    end = End::Broken(format!("{error:#}"));
+                    broken = Some(error);
+                    break;
+                }
+            }
+        }
+        if stop.has_come() {
+            end = End::Stopped;
+            break;
+        }
+        if let Some(stops) = plan.stops(&blocks) {
+            end = stops;
+            break;
+        }
+    }
+    drop(meters);
+    let outcome = plan.outcome(&blocks, end);
+    let year =
+        outcome.watts_saved.filter(|_| args.tariff().is_given()).map(|watts| args.tariff().year(watts));
+    if let Some(folder) = folder {
+        let at = folder.end(&setup, &blocks, &outcome, year.as_ref())?;
+        eprintln!("{at}");
+    }
+    tell::end(args, &setup, &outcome, year.as_ref())?;
+    code(&outcome, broken)
+}
+
+/// The exit code: a goal that was missed, a service that went, a measurement that proves nothing.
+fn code(outcome: &Outcome, broken: Option<anyhow::Error>) -> Result<ExitCode> {
+    match (broken, outcome.verdict) {
+        (Some(error), _) => Err(error.context(format!("it ended after {} blocks", outcome.blocks))),
+        (None, Verdict::Missed) => Ok(Exit::GoalMissed.into()),
+        (None, Verdict::Unproven) if outcome.end != End::Stopped => Ok(Exit::Invalid.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
