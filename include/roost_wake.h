@@ -109,8 +109,8 @@ static inline int roost_wake_fail(roost_wake *planner, int fds[2], int error) {
 }
 
 /* Asks the planner for a ring, under a name that people will see. 0, or -1 and errno: ECONNREFUSED
- * or ENOENT where no planner listens, EACCES where the planner refuses, EPROTO where it speaks
- * another version. */
+ * or ENOENT where no planner listens, EAGAIN where it takes no connection for five seconds, EACCES
+ * where the planner refuses, EPROTO where it speaks another version. */
 static inline int roost_wake_connect(roost_wake *planner, const char *socket_path, const char *name) {
     struct sockaddr_un address;
     struct timeval patience = {5, 0};
@@ -138,9 +138,11 @@ static inline int roost_wake_connect(roost_wake *planner, const char *socket_pat
     if (strlen(socket_path) >= sizeof address.sun_path)
         return roost_wake_fail(planner, fds, ENAMETOOLONG);
     memcpy(address.sun_path, socket_path, strlen(socket_path) + 1);
+    /* Without a send timeout connect() waits for as long as the listener's queue is full. */
+    setsockopt(planner->stream, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(planner->stream, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (connect(planner->stream, (struct sockaddr *)(void *)&address, sizeof address) != 0)
         return roost_wake_fail(planner, fds, errno);
-    setsockopt(planner->stream, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     /* Only characters that need no escape in JSON. */
     for (; name && *name && length < sizeof plain - 1; name++)
         if ((unsigned char)*name >= ' ' && (unsigned char)*name < 127 && *name != '"' && *name != '\\')

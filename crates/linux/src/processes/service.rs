@@ -47,7 +47,7 @@ pub enum ServiceError {
     #[error("the cgroup {0} has no process")]
     Empty(String),
     #[error("no process listens on TCP port {0}\nhint: `ss -ltn` lists the ports in use")]
-    NobodyListens(u16),
+    NoListener(u16),
     #[error("{0} listens on no TCP port that this user can see\nhint: name it with --port, or run as root")]
     NoPort(String),
     #[error(transparent)]
@@ -207,7 +207,7 @@ pub fn of_port(root: &Root, port: u16) -> Result<Service, ServiceError> {
     if let Some(&first) = service.processes.first() {
         service.name = command(root, first);
     } else if !listening(root, "self").iter().any(|&(_, listens)| listens == port) {
-        return Err(ServiceError::NobodyListens(port));
+        return Err(ServiceError::NoListener(port));
     }
     Ok(service)
 }

@@ -17,7 +17,10 @@ use super::what;
 use crate::map::Map;
 use machine::{CpuId, Duration, Instant};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags,
+    SocketType, recvmsg,
+};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
 use std::io::{self, IoSliceMut, Write as _};
@@ -27,6 +30,9 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
+
+/// The time that a planner has for each step of connecting.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A connection to the planner; for all threads of this process.
 #[derive(Debug)]
@@ -66,40 +72,52 @@ pub enum ConnectError {
          socket",
         path = path.display()
     )]
-    Nobody { path: PathBuf, source: io::Error },
+    NoPlanner { path: PathBuf, source: io::Error },
     #[error("{path}: {answer}", path = path.display())]
     Refused { path: PathBuf, answer: String },
+}
+
+/// The kernel lets a caller wait for as long as the listener's queue is full; a send timeout bounds
+/// that wait too.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(PATIENCE))?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| match error {
+        Errno::AGAIN => io::Error::from(io::ErrorKind::TimedOut),
+        error => error.into(),
+    })?;
+    Ok(UnixStream::from(socket))
 }
 
 impl WakeClient {
     /// Asks the planner at `path` for a ring, under a name that people will see.
     pub fn connect(path: &Path, name: &str) -> Result<Self, ConnectError> {
-        let nobody = |source: io::Error| ConnectError::Nobody { path: path.to_owned(), source };
+        let no_planner = |source: io::Error| ConnectError::NoPlanner { path: path.to_owned(), source };
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || "._-/:@ ".contains(*c);
         let name: String = name.chars().filter(is_plain).take(80).collect();
-        let mut stream = UnixStream::connect(path).map_err(nobody)?;
-        stream.set_read_timeout(Some(std::time::Duration::from_secs(5))).map_err(nobody)?;
+        let mut stream = connect(path).map_err(no_planner)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(no_planner)?;
         let ask = format!("{{\"ring\":{{\"name\":\"{name}\",\"entries\":{}}}}}\n", layout::RING_ENTRIES);
-        stream.write_all(ask.as_bytes()).map_err(nobody)?;
-        let (answer, descriptors) = receive(&stream).map_err(|error| nobody(error.into()))?;
+        stream.write_all(ask.as_bytes()).map_err(no_planner)?;
+        let (answer, descriptors) = receive(&stream).map_err(|error| no_planner(error.into()))?;
         let refused = |answer: String| ConnectError::Refused { path: path.to_owned(), answer };
         let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(descriptors) else {
             return Err(refused(answer));
         };
         let memory = File::from(memory);
-        let head = Map::new(&memory, layout::HEADER).map_err(nobody)?;
+        let head = Map::new(&memory, layout::HEADER).map_err(no_planner)?;
         let capacity = head.word32(header::CAPACITY).load(Acquire);
         let is_good = head.word64(0).load(Acquire) == u64::from_le_bytes(layout::MAGIC)
             && head.word32(header::VERSION).load(Acquire) == layout::RING_VERSION
             && capacity.is_power_of_two()
             && capacity <= layout::RING_ENTRIES_MAX
-            && memory.metadata().map_err(nobody)?.len() >= layout::ring_length(capacity) as u64;
+            && memory.metadata().map_err(no_planner)?.len() >= layout::ring_length(capacity) as u64;
         if !is_good {
             return Err(refused(
                 "the planner speaks another version; use the library of its release".to_owned(),
             ));
         }
-        let map = Map::new(&memory, layout::ring_length(capacity)).map_err(nobody)?;
+        let map = Map::new(&memory, layout::ring_length(capacity)).map_err(no_planner)?;
         Ok(Self { map, capacity, bell, ids: AtomicU64::new(1), _stream: stream })
     }
 

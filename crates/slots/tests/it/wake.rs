@@ -5,9 +5,12 @@
 use machine::{CpuId, Duration, Instant};
 use proptest::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, bind, connect, listen, sendmsg, socket_with,
+};
 use slots::Map;
-use slots::wake::{CPUS_MAX, Outcome, Ring, Said, WakeClient};
+use slots::wake::{CPUS_MAX, ConnectError, Outcome, Ring, Said, WakeClient};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, IoSlice};
 use std::mem::MaybeUninit;
@@ -33,6 +36,28 @@ fn pair(entries: u32) -> (Ring, OwnedFd, WakeClient, UnixStream) {
     assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)));
     sendmsg(&stream, &[IoSlice::new(b"ok\n")], &mut ancillary, SendFlags::empty()).unwrap();
     (ring, bell, client.join().unwrap(), stream)
+}
+
+/// A planner that hangs, with a queue that others have filled.
+#[test]
+fn a_planner_that_takes_no_connection_keeps_no_caller_waiting_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sock");
+    let socket = |flags| socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    let address = SocketAddrUnix::new(&path).unwrap();
+    let listener = socket(SocketFlags::CLOEXEC);
+    bind(&listener, &address).unwrap();
+    listen(&listener, 1).unwrap();
+    let mut queued = Vec::new();
+    loop {
+        let stream = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+        if connect(&stream, &address).is_err() {
+            break;
+        }
+        queued.push(stream);
+    }
+    let error = WakeClient::connect(&path, "late").unwrap_err();
+    assert!(matches!(error, ConnectError::NoPlanner { .. }), "{error}");
 }
 
 #[test]

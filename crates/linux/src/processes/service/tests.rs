@@ -128,5 +128,5 @@ fn this_process_is_found_by_its_port() {
     assert!(service.processes.contains(&std::process::id()), "{service:?}");
     assert!(of_process(&Root::system(), std::process::id()).unwrap().ports.contains(&port));
     drop(listener);
-    assert!(matches!(of_port(&Root::system(), port), Err(ServiceError::NobodyListens(_))));
+    assert!(matches!(of_port(&Root::system(), port), Err(ServiceError::NoListener(_))));
 }
