@@ -1,5 +1,6 @@
 //! Requests of several pieces: shards that run side by side, or a device call between two phases of
-//! one thread.
+//! one thread. Where there are both, the thread of the last shard calls the device, and the request is
+//! done when that thread goes on.
 //!
 //! A device's interrupt lands on a CPU of its own choosing. If that CPU sleeps its wake-up is on
 //! the request's path, and then the thread's own CPU may have to wake as well: two exits for one
@@ -8,7 +9,7 @@
 use super::event_queue::NEVER;
 use super::interrupts::{Interrupt, Then};
 use super::quiescing::Phase;
-use super::setup::{ShardWork, Wait};
+use super::setup::{Dispatch, ShardWork, Wait};
 use super::task::{Pieces, Task, WHOLE};
 use super::{Doing, Engine, Later};
 use workload::Random;
@@ -18,7 +19,18 @@ impl Engine {
     pub(super) fn fork(&mut self, task: Task) {
         let count = self.setup.shards.count;
         let left = count.unwrap_or(self.active_count as u16);
-        let request = self.pieces.insert(Pieces { left, arrived_ns: task.arrived_ns, ..Pieces::default() });
+        let request = self.pieces.insert(Pieces {
+            left,
+            class: task.class,
+            connection: task.connection,
+            ticket: task.ticket,
+            arrived_ns: task.arrived_ns,
+            calls: self.setup.device.is_some(),
+            ..Pieces::default()
+        });
+        if self.quiescing.is_some() && self.setup.device.is_some() {
+            self.phase(request, Phase::Begins);
+        }
         let mut chance = self.chance.shards(task.ticket);
         if count.is_none() {
             let cores = self.active;
@@ -71,6 +83,12 @@ impl Engine {
         usize::from(self.drawn[at])
     }
 
+    /// Requests are of two phases with a call of the device between them.
+    #[inline]
+    pub(super) fn has_phases(&self) -> bool {
+        self.setup.device.is_some() && self.setup.dispatch != Dispatch::ForkJoin
+    }
+
     /// The first phase of a request that will call the device.
     pub(super) fn begin_phases(&mut self, task: Task) {
         let core = self.home_core(&task);
@@ -86,7 +104,7 @@ impl Engine {
             arrived_ns: task.arrived_ns,
             compute_ns: task.compute_ns - compute,
             memory_ns: task.memory_ns - memory,
-            fetches: false,
+            ..Pieces::default()
         });
         if self.quiescing.is_some() {
             self.phase(request, Phase::Begins);
@@ -99,7 +117,7 @@ impl Engine {
         let pieces = self.pieces.get_mut(task.request);
         pieces.left -= 1;
         if pieces.left == 0 {
-            if self.second_round(task) {
+            if self.second_round(task) || self.last_call(core, task.request) {
                 return;
             }
             self.pieces.remove(task.request);
@@ -108,7 +126,7 @@ impl Engine {
             }
             let whole = Task { request: WHOLE, ..*task };
             self.leave(core, &whole);
-        } else if self.setup.device.is_some() {
+        } else if self.has_phases() {
             self.submit(core, task.request);
         }
     }
@@ -130,7 +148,20 @@ impl Engine {
         true
     }
 
-    /// The request's first phase is done: it calls the device.
+    /// All shards of a request have answered: the thread of the last one calls the device, where there
+    /// is one, and has no work left when the answer comes. False if there is no call to come.
+    fn last_call(&mut self, core: usize, request: u32) -> bool {
+        let pieces = self.pieces.get_mut(request);
+        if !std::mem::take(&mut pieces.calls) {
+            return false;
+        }
+        pieces.left = 1;
+        pieces.core = core as u16;
+        self.submit(core, request);
+        true
+    }
+
+    /// The request's work before the call is done: it calls the device.
     fn submit(&mut self, core: usize, request: u32) {
         let now = self.now;
         let Some(device) = &self.setup.device else { return };

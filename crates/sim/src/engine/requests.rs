@@ -100,7 +100,7 @@ impl Engine {
 
     #[inline(always)]
     pub(super) fn dispatch(&mut self, task: Task) {
-        if self.setup.device.is_some() {
+        if self.has_phases() {
             return self.begin_phases(task);
         }
         match self.setup.dispatch {

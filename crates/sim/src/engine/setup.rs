@@ -135,7 +135,7 @@ pub enum Wait {
 pub struct Device {
     /// Time that each call of it takes.
     pub latency: Sampler,
-    /// The share of a request's work that comes before the call.
+    /// The share of a request's work that comes before the call; with shards, all of it.
     pub before: f64,
     /// CPU time that its interrupt takes.
     pub interrupt: Duration,

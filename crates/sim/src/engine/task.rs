@@ -61,6 +61,8 @@ pub struct Pieces {
     pub memory_ns: u64,
     /// Its shards have answered, and it is in its second round.
     pub fetches: bool,
+    /// It will call the device when its last shard has answered.
+    pub calls: bool,
 }
 
 /// Requests of several pieces in flight: places are reused, so memory follows the number in the

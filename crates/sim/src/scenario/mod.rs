@@ -8,6 +8,7 @@
 //! platform that cannot be, a policy that is not known, a load of nothing do not get there.
 
 mod clients;
+mod device;
 mod document;
 mod error;
 mod resolve;
@@ -262,9 +263,9 @@ pub struct NicTable {
 pub struct DeviceTable {
     /// Time that each call of it takes.
     pub latency: Distribution,
-    /// Share of the request's work before the call.
-    #[serde(default = "half")]
-    pub before: f64,
+    /// Share of the request's work before the call; half of it, or all shards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<f64>,
     /// CPU time that its interrupt takes.
     pub interrupt: Time,
     /// The CPUs that its interrupt lands on.
@@ -273,10 +274,6 @@ pub struct DeviceTable {
     /// How requests wait.
     #[serde(default)]
     pub wait: Wait,
-}
-
-fn half() -> f64 {
-    0.5
 }
 
 /// Clients that wait for replies: a closed loop if there is a `count` of them, else the load's own

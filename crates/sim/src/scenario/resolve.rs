@@ -2,7 +2,7 @@
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
-use crate::engine::{Device, Dispatch, MAX_CPUS, Nic, Noise, Setup};
+use crate::engine::{Dispatch, MAX_CPUS, Nic, Noise, Setup};
 use crate::policies::{Policies, REGISTRIES, takes_parameters, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, PowerCap, TurboBin};
@@ -254,25 +254,6 @@ impl Document {
                 deferrable: table.deferrable,
             });
         }
-        let device = match &server.device {
-            None => None,
-            Some(table) => {
-                if !(0.0..=1.0).contains(&table.before) {
-                    return Err(self.wrong(
-                        "server.device.before",
-                        table.before.to_string(),
-                        "a share from 0 to 1",
-                    ));
-                }
-                Some(Device {
-                    latency: self.sampler("server.device.latency", &table.latency)?,
-                    before: table.before,
-                    interrupt: table.interrupt.0,
-                    on: table.on.clone(),
-                    wait: table.wait,
-                })
-            }
-        };
         let nic = server.nic.as_ref().map(|table| Nic {
             receive: table.receive.0,
             transmit: table.transmit.0,
@@ -316,7 +297,7 @@ impl Document {
             workers,
             noise,
             nic,
-            device,
+            device: self.device(server)?,
             stealing: self.stealing(server)?,
             transfer: server.transfer.map_or(Duration::from_micros(20), |time| time.0),
             active_idle: server.active_idle.unwrap_or_default(),

@@ -97,7 +97,7 @@ fn any_document() -> impl Strategy<Value = Document> {
             set.push(("server.nic", table(&format!("receive = \"1us\"\ntransmit = \"1us\"\non = \"{on}\""))));
         }
         let wait = [None, Some("block"), Some("spin"), Some("block")][usize::from(device)];
-        if let Some(wait) = wait.filter(|_| dispatch != "fork-join") {
+        if let Some(wait) = wait {
             let device =
                 format!("latency = {{ exponential = \"60us\" }}\ninterrupt = \"1us\"\nwait = \"{wait}\"");
             set.push(("server.device", table(&device)));

@@ -43,8 +43,6 @@ proptest! {
         utilisation in 0.05..0.5f64,
         seed in 1u64..1000,
     ) {
-        // A request that forks has no device, and connections need some.
-        let device = device && dispatch != "fork-join";
         let mut set = vec![
             ("server.dispatch", Value::String(dispatch.to_owned())),
             ("machine.threads", Value::Integer(threads)),

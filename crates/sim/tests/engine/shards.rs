@@ -42,11 +42,12 @@ fn one_shard_onto_idle_cores_is_the_shared_queue() {
 }
 
 /// Mean and 99th percentile of constant services of 10 us at a trickle, in such services.
-fn at_a_trickle(cores: i64, shards: &str) -> [f64; 2] {
+fn at_a_trickle(cores: i64, shards: &str, more: &[(&'static str, Value)]) -> [f64; 2] {
     let mut set = forked(cores, shards, "deterministic = \"10us\"");
     set.push(("workload.arrivals", Value::String("uniform".to_owned())));
     set.push(("run.requests", Value::Integer(20_000)));
     set.push(("run.utilisation", Value::Float(1e-3)));
+    set.extend_from_slice(more);
     let responses = run(&set, "poll", 1).responses;
     let of = |estimate: Option<Estimate>| estimate.expect("a figure").value / 1e4;
     [of(responses.mean_ns), of(responses.p99_ns)]
@@ -65,10 +66,55 @@ fn constant_shards_on_idle_cores_take_the_time_of_one() {
         (2, "count = 5\nonto = \"idle\"", 3.0),
         (8, "count = 8", 1.0),
     ] {
-        for found in at_a_trickle(cores, shards) {
+        for found in at_a_trickle(cores, shards, &[]) {
             assert!((found / services - 1.0).abs() < 2e-3, "{shards}: {found}, not {services}");
         }
     }
+}
+
+#[test]
+fn the_device_is_called_when_the_last_shard_has_answered() {
+    // 30 us for the device and 2 us for its interrupt, after the shards of 10 us each.
+    for (cores, shards, wait, services) in [
+        (8, "count = 4\nonto = \"idle\"", "block", 1.0 + 3.2),
+        (2, "count = 5\nonto = \"idle\"", "block", 3.0 + 3.2),
+        (2, "count = 5\nonto = \"idle\"", "spin", 3.0 + 3.0),
+        (8, "count = 4\nonto = \"random\"\nwork = \"divided\"", "block", 0.25 + 3.2),
+        // After the second round, and only then.
+        (2, "count = 4\nonto = \"idle\"\nfetch = \"5us\"", "block", 3.0 + 3.2),
+    ] {
+        let device =
+            format!("latency = {{ deterministic = \"30us\" }}\ninterrupt = \"2us\"\nwait = \"{wait}\"");
+        let found = at_a_trickle(cores, shards, &[("server.device", table(&device))]);
+        for found in found {
+            assert!((found / services - 1.0).abs() < 2e-3, "{shards}, {wait}: {found}, not {services}");
+        }
+    }
+}
+
+#[test]
+fn the_slowest_of_two_shards_and_a_device_follow_each_other() {
+    // The greater of two exponentials of mean 1 has a mean of 1.5, the device one of 2.
+    let mut set = forked(4, "count = 2\nonto = \"idle\"\nwork = \"drawn\"", "exponential = \"10us\"");
+    set.push(("run.utilisation", Value::Float(1e-3)));
+    let device = "latency = { exponential = \"20us\" }\ninterrupt = \"0us\"";
+    set.push(("server.device", table(device)));
+    let [mean, _] = found(&set, "poll");
+    near(mean, 3.5, "mean");
+}
+
+#[test]
+fn no_part_of_a_request_that_forks_comes_after_the_call() {
+    let set = |before: &str| {
+        let device =
+            format!("latency = {{ exponential = \"20us\" }}\ninterrupt = \"1us\"\nbefore = {before}");
+        let mut set = forked(4, "count = 2", "exponential = \"10us\"");
+        set.push(("server.device", table(&device)));
+        document(&set)
+    };
+    let told = set("0.5").setup("menu", 1).map(|_| ()).unwrap_err().to_string();
+    assert!(told.contains("server.device.before") && told.contains("leave it out"), "{told}");
+    assert!(set("1.0").setup("menu", 1).is_ok());
 }
 
 #[test]
