@@ -96,6 +96,9 @@ enum Command {
     Validate {
         #[arg(value_name = "DIR")]
         folder: PathBuf,
+        /// Compare the baselines alone, and read no run that is held out
+        #[arg(long)]
+        baselines: bool,
         /// Print one JSON document instead of the table
         #[arg(long)]
         json: bool,
@@ -173,8 +176,13 @@ fn run_command(command: &Command) -> Result<ExitCode> {
             let listed = authors::listed(runs)?;
             print(&if *json { authors::json(&listed)? } else { authors::text(&listed) })?;
         }
-        Command::Validate { folder: runs, json, out, constants } => {
-            let validation = authors::validated(runs, &authors::Constants::of(constants.as_deref())?)?;
+        Command::Validate { folder: runs, baselines, json, out, constants } => {
+            let constants = authors::Constants::of(constants.as_deref())?;
+            let validation = if *baselines {
+                authors::validated_baselines(runs, &constants)?
+            } else {
+                authors::validated(runs, &constants)?
+            };
             let text = if *json {
                 authors::validation_json(&validation)?
             } else {

@@ -32,7 +32,7 @@ pub use log::{Arrival, Work};
 pub use predicted::{Predicted, predicted};
 pub use shown::{validation_json, validation_page, validation_text};
 pub use treatment::Treatment;
-pub use validated::{Compared, Judged, Pair, Validation, validated};
+pub use validated::{Compared, Judged, Pair, Validation, validated, validated_baselines};
 
 use anyhow::{Context as _, Result};
 use report::exit::usage;

@@ -1,5 +1,6 @@
 //! The comparison as a table, as a document and as a page.
 
+use super::Role;
 use super::validated::{Compared, Judged, Pair, Validation};
 use anyhow::Result;
 use report::figures::{
@@ -71,9 +72,13 @@ fn verdicts(validation: &Validation) -> Vec<String> {
             judged.raw_ninetieth * 100.0,
         )
     };
-    let held_out = validation.held_out().count();
+    let judged = validation.judged_runs().count();
+    let role = match validation.judged {
+        Role::Baseline => "baselines",
+        Role::HeldOut => "runs held out",
+    };
     vec![
-        format!("{held_out} runs held out, {} left out by the rule", validation.left_out.len()),
+        format!("{judged} {role}, {} left out by the rule", validation.left_out.len()),
         line("power", &validation.power),
         line("p99", &validation.p99),
     ]
@@ -153,7 +158,7 @@ fn scatter(
     let see = "Marks near the line are predictions that hold.";
     let mut lines = Lines::new(title, see, measured.linear(), Quantity::new("predicted", unit).linear());
     let mut groups: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
-    for run in validation.held_out() {
+    for run in validation.judged_runs() {
         let name = run.run.split('/').next().unwrap_or_default();
         let pair = pair(run);
         groups.entry(name).or_default().push(Point::new(pair.measured, Some(pair.predicted)));
@@ -161,7 +166,7 @@ fn scatter(
     for (name, points) in groups {
         lines.series.push(Series { name: name.to_owned(), style: Style::Marks, points });
     }
-    let all = || validation.held_out().map(|run| pair(run).measured);
+    let all = || validation.judged_runs().map(|run| pair(run).measured);
     let (least, greatest) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
     for (name, factor) in [
         ("equal".to_owned(), 1.0),

@@ -206,7 +206,7 @@ fn a_prediction_knows_arrivals_alone() {
 fn a_folder_is_validated_and_shown() {
     let folder = treated(&log(28), "0.1,0.2,1000000 900000000,1000,2000");
     let validation = validated(folder.path(), &Constants::kept().unwrap()).unwrap();
-    assert_eq!(validation.held_out().count(), 3);
+    assert_eq!(validation.judged_runs().count(), 3);
     // 899 J in 30 s, by hand.
     let run = &validation.runs[0];
     assert!((run.power.measured - 899.0 / 30.0).abs() < 1e-9);
@@ -228,4 +228,22 @@ fn a_folder_without_runs_that_are_held_out_is_an_error() {
     let folder = folder(&["mixed/2.6/1,8,100,90,0.1,0.2,1 2,1,1"], &[("mixed/2.6/1", &log(98))]);
     let told = validated(folder.path(), &Constants::kept().unwrap()).unwrap_err().to_string();
     assert!(told.contains("held out") && told.contains("hint"), "{told}");
+}
+
+#[test]
+fn baselines_are_compared_without_a_look_at_any_other_run() {
+    let counters = "4,30,27,0.1,0.2,1000000 900000000,0,3000";
+    let lines = ["governors/performance/low/1", "final/hup-mod-calibrated-mix"];
+    let lines = lines.map(|name| format!("{name},{counters}"));
+    // The other run has no log that could be read.
+    let held_out = ("final/hup-mod-calibrated-mix", "nonsense");
+    let folder = folder(
+        &lines.iter().map(String::as_str).collect::<Vec<_>>(),
+        &[("governors/performance/low/1", &log(28)), held_out],
+    );
+    let constants = Constants::kept().unwrap();
+    assert!(validated(folder.path(), &constants).is_err());
+    let validation = validated_baselines(folder.path(), &constants).unwrap();
+    assert_eq!((validation.runs.len(), validation.judged_runs().count()), (1, 1));
+    assert!(validation_text(&validation).contains("1 baselines"));
 }

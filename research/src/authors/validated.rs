@@ -46,7 +46,7 @@ pub struct Compared {
     pub measured_clocks: Vec<(u64, f64)>,
 }
 
-/// The errors of one figure over all runs that are held out.
+/// The errors of one figure over all runs that are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Judged {
     pub median: f64,
@@ -67,6 +67,8 @@ impl Judged {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Validation {
     pub format: u32,
+    /// The runs whose errors these are.
+    pub judged: Role,
     pub power: Judged,
     pub p99: Judged,
     pub runs: Vec<Compared>,
@@ -81,31 +83,47 @@ impl Validation {
         self.power.is_met() && self.p99.is_met()
     }
 
-    pub fn held_out(&self) -> impl Iterator<Item = &Compared> {
-        self.runs.iter().filter(|run| run.role == Role::HeldOut)
+    pub fn judged_runs(&self) -> impl Iterator<Item = &Compared> {
+        self.runs.iter().filter(|run| run.role == self.judged)
     }
 }
 
-/// Each run of the folder that the rule does not leave out, simulated and compared.
+/// Each run of the folder that the rule does not leave out, simulated and compared; the errors are those
+/// of the runs that are held out.
 pub fn validated(folder: &Path, constants: &Constants) -> Result<Validation> {
+    compared_of(folder, constants, Role::HeldOut)
+}
+
+/// The baselines alone: no other run is read. A change of the model may be judged by them.
+pub fn validated_baselines(folder: &Path, constants: &Constants) -> Result<Validation> {
+    compared_of(folder, constants, Role::Baseline)
+}
+
+/// The errors are those of the runs with this role. Without the ones that are held out nothing of them is
+/// read.
+fn compared_of(folder: &Path, constants: &Constants, judged_role: Role) -> Result<Validation> {
     let mut used: Vec<Run> = Vec::new();
     let mut left_out = Vec::new();
     for run in runs(folder)? {
+        if judged_role == Role::Baseline && run.role() != judged_role {
+            continue;
+        }
         match run.exclusion()? {
             Some(why) => left_out.push((run.name, why)),
             None => used.push(run),
         }
     }
-    if !used.iter().any(|run| run.role() == Role::HeldOut) {
-        let problem = format!("{}: no run in it is held out and whole", folder.display());
+    if !used.iter().any(|run| run.role() == judged_role) {
+        let role = super::list::role(judged_role);
+        let problem = format!("{}: no run in it is a whole one that is {role}", folder.display());
         return Err(usage(problem + "\n\nhint: `roost-papers authors DIR` tells why each is left out"));
     }
     let predictions = in_parallel(&used, |run| predicted(constants, &Treatment::of(run)?, &run.arrivals()?))?;
     let compared = compared(&used, predictions);
-    let held_out: Vec<&Compared> = compared.iter().filter(|run| run.role == Role::HeldOut).collect();
+    let of_role: Vec<&Compared> = compared.iter().filter(|run| run.role == judged_role).collect();
     let judged = |pair: fn(&Compared) -> Pair, bars: (f64, f64)| {
         let sorted = |of: &dyn Fn(Pair) -> f64| {
-            let mut values: Vec<f64> = held_out.iter().map(|run| of(pair(run))).collect();
+            let mut values: Vec<f64> = of_role.iter().map(|run| of(pair(run))).collect();
             values.sort_by(f64::total_cmp);
             values
         };
@@ -121,6 +139,7 @@ pub fn validated(folder: &Path, constants: &Constants) -> Result<Validation> {
     };
     Ok(Validation {
         format: 1,
+        judged: judged_role,
         power: judged(|run| run.power, POWER_BARS),
         p99: judged(|run| run.p99, P99_BARS),
         runs: compared,
