@@ -10,6 +10,7 @@
 //!   govern_effect.rs the time until a service has left a core
 //!   hurry_up/      the cost of hurry-up, and the delay until a request that entered has its clock
 //!   quiesce/       the sleep of the shipped example with quiescence and without, and its cost
+//!   prove/         how often `roost prove` errs, and what it finds
 //!   programs.rs    the cost of programs in the kernel
 //!   observe.rs     the cost of watching, switched on and off
 //!   sim/           the simulator beside SimPy, closed forms and a loop by hand; its intervals
@@ -35,6 +36,7 @@ mod hurry_up;
 mod observe;
 mod product;
 mod programs;
+mod prove;
 mod quiesce;
 mod results;
 mod scheduler;
@@ -76,6 +78,7 @@ enum Bench {
     Quiesce(quiesce::Args),
     #[command(hide = true)]
     QuiescePart(quiesce::parts::Args),
+    Prove(prove::Args),
     Results(results::Args),
     Sim(sim::Args),
     SimCoverage(sim::coverage::Args),
@@ -105,7 +108,11 @@ fn run(cli: Cli) -> Result<ExitCode> {
     // Parts are children, which end with the bench. Simulations hold nothing of the machine.
     let is_part =
         matches!(cli.bench, Bench::HurryUpService(_) | Bench::QuiescePart(_) | Bench::StageService(_));
-    let is_simulated = matches!(cli.bench, Bench::Sim(_) | Bench::SimCoverage(_) | Bench::SimCrossCheck(_));
+    let is_simulated = match &cli.bench {
+        Bench::Sim(_) | Bench::SimCoverage(_) | Bench::SimCrossCheck(_) => true,
+        Bench::Prove(args) => !args.is_live(),
+        _ => false,
+    };
     if !is_part && !is_simulated && !matches!(cli.bench, Bench::Results(_)) {
         linux::signals::put_back_at_end(&product::roost()?)?;
     }
@@ -121,6 +128,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Bench::HurryUpService(args) => hurry_up::service::run(args),
         Bench::Quiesce(args) => quiesce::run(args),
         Bench::QuiescePart(args) => quiesce::parts::run(args),
+        Bench::Prove(args) => prove::run(args),
         Bench::Results(args) => results::run(args),
         Bench::Sim(args) => sim::run(args),
         Bench::SimCoverage(args) => sim::coverage::run(args),

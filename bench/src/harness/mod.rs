@@ -227,7 +227,7 @@ fn order(random: &mut Random, count: usize) -> Vec<usize> {
 }
 
 /// `out`, or a folder of today and this machine.
-fn folder(out: Option<&Path>, started: &str, machine: &Machine) -> PathBuf {
+pub fn folder(out: Option<&Path>, started: &str, machine: &Machine) -> PathBuf {
     out.map_or_else(
         || {
             let model = machine.cpu_model.as_deref().unwrap_or("unknown");
@@ -254,7 +254,7 @@ pub fn describe(machine: &Machine) -> String {
 }
 
 /// Appends `result` as one line of JSON to a file of raw data, with one write.
-fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
+pub fn append(folder: &Path, name: &str, result: &impl Serialize) -> Result<()> {
     let write = || -> Result<()> {
         let line = format!("{}\n", serde_json::to_string(result)?);
         Ok(SafeFolder::make(folder, 0o777)?.append(name, 0o666)?.write_all(line.as_bytes())?)

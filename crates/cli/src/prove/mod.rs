@@ -139,6 +139,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             // Nothing has been measured yet: an error like that of any command.
             Err(error) if blocks.is_empty() => return Err(error),
             Err(error) => {
+                // Between two blocks another daemon may begin; else it is the service that has gone.
+                let error = match running(&config.socket) {
+                    Some(_) => error,
+                    None => anyhow::anyhow!("the service has ended, or cannot be governed now: {error:#}"),
+                };
                 end = End::Broken(format!("{error:#}"));
                 broken = Some(error);
                 break;
@@ -180,7 +185,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// The exit code: a goal that was missed, a service that went, a measurement that proves nothing.
 fn code(outcome: &Outcome, broken: Option<anyhow::Error>) -> Result<ExitCode> {
     match (broken, outcome.verdict) {
-        (Some(error), _) => Err(error.context(format!("it ended after {} blocks", outcome.blocks))),
+        (Some(error), _) => Err(error.context(format!("the run ended after block {}", outcome.blocks))),
         (None, Verdict::Missed) => Ok(Exit::GoalMissed.into()),
         (None, Verdict::Unproven) if outcome.end != End::Stopped => Ok(Exit::Invalid.into()),
         _ => Ok(ExitCode::SUCCESS),

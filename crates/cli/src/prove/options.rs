@@ -102,9 +102,9 @@ fn instead(text: &str) -> Result<Instead, String> {
 fn share(text: &str) -> Result<f64, String> {
     text.strip_suffix('%')
         .and_then(|percent| percent.trim().parse::<f64>().ok())
-        .filter(|percent| (0.1..=100.0).contains(percent))
+        .filter(|percent| (0.1..=1000.0).contains(percent))
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| format!("`{text}` is no share: write one from 0.1% to 100%, such as 10%"))
+        .ok_or_else(|| format!("`{text}` is no share: write one from 0.1% to 1000%, such as 10%"))
 }
 
 impl Args {

@@ -48,6 +48,10 @@ impl Memcached {
         Self { child, port }
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// By thread the CPUs that it may use, and the cpuset in which all of it lives.
     pub fn place(&self) -> (BTreeMap<String, String>, String) {
         let folder = format!("/proc/{}", self.child.id());
@@ -154,13 +158,13 @@ impl Drop for Governor {
 }
 
 /// Three connections that ask as fast as they are answered, until this is dropped.
-struct Load {
+pub struct Load {
     over: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
 }
 
 impl Load {
-    fn on(port: u16) -> Self {
+    pub fn on(port: u16) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let client = |_| {
             let over = Arc::clone(&over);

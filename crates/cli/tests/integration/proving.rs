@@ -1,0 +1,194 @@
+//! `roost prove` on a real memcached: blocks in turn, and the machine as it was after each of its
+//! ends.
+
+use crate::fixture::{IdleLimits, ROOST, signal};
+use crate::governing::{Load, Memcached, cannot};
+use linux::EndsWithParent as _;
+use serde_json::Value;
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A proof of a memcached that is kept on one core in its governed blocks.
+struct Proof {
+    child: Child,
+    _limits: IdleLimits,
+}
+
+/// Words of `roost govern`, after `--`.
+const ONE_CORE: [&str; 4] = ["--policy", "fixed", "--cores", "1"];
+
+impl Proof {
+    fn start(folder: &Path, server: &Memcached, flags: &[&str], governing: &[&str]) -> Self {
+        let limits = IdleLimits::shared();
+        let mut command = Command::new(ROOST);
+        // With this seed the first block is governed.
+        command.args(["prove", "--port", &server.port.to_string(), "--like", "1000%", "--seed", "873752"]);
+        command.args(flags).arg("--out").arg(folder.join("run"));
+        command.arg("--").args(governing).arg("--socket").arg(folder.join("s"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self { child: command.ends_with_parent().spawn().expect("roost starts"), _limits: limits }
+    }
+
+    /// Its exit code and its words on both streams.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut said = String::new();
+        self.child.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+        self.child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        (self.child.wait().expect("it ends").code(), said)
+    }
+}
+
+fn all_cpus() -> usize {
+    linux::allowed_cpus().expect("CPUs").0.len()
+}
+
+/// Waits until the server is kept on one CPU, as in a governed block.
+fn until_governed(server: &Memcached) {
+    let began = Instant::now();
+    let one_each = || server.place().0.values().all(|cpus| !cpus.contains(['-', ',']));
+    while !one_each() {
+        assert!(began.elapsed() < Duration::from_secs(30), "no governed block: {:?}", server.place());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn summary(folder: &Path) -> Value {
+    let text = fs::read_to_string(folder.join("run/summary.json")).expect("a summary");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn blocks(folder: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(folder.join("run/blocks.jsonl")).expect("blocks");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn blocks_take_turns_and_the_service_is_found_as_it_was() {
+    if cannot("a proof") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let before = server.place();
+    let _load = Load::on(server.port);
+    let flags = ["--blocks", "8", "--block", "2s", "--meter", "echo 7", "--price", "0.30/kWh"];
+    let proof = Proof::start(folder.path(), &server, &flags, &ONE_CORE);
+    until_governed(&server);
+    // No other command may change what is measured.
+    let socket = folder.path().join("s");
+    let second = Command::new(ROOST)
+        .args(["prove", "--port", &server.port.to_string(), "--", "--socket"])
+        .arg(&socket)
+        .output()
+        .expect("roost runs");
+    let told = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(second.status.code() == Some(4) && told.contains("roost prove"), "{told}");
+    let lease = Command::new(ROOST)
+        .args(["govern", "--port", &server.port.to_string(), "--socket"])
+        .arg(&socket)
+        .output()
+        .expect("roost runs");
+    let told = String::from_utf8_lossy(&lease.stderr).into_owned();
+    assert!(!lease.status.success() && told.contains("end it first"), "{told}");
+    let (code, said) = proof.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(server.place(), before);
+    assert!(said.contains("block 8 of 8") && said.contains("8 blocks of 2.00s"), "{said}");
+    assert!(
+        said.contains("No difference of power was found") && said.contains("measured by echo 7"),
+        "{said}"
+    );
+    let blocks = blocks(folder.path());
+    let cores = |block: &Value| block["figures"]["cores"].as_f64().expect("cores");
+    for block in &blocks {
+        let expected = if block["treatment"] == "governed" { 1.0 } else { all_cpus() as f64 };
+        assert!((cores(block) - expected).abs() < 1e-9, "{block}");
+        assert!(block["figures"]["tail_ns"].as_f64() > Some(0.0) && block["void"].is_null(), "{block}");
+    }
+    let summary = summary(folder.path());
+    assert_eq!(
+        (&summary["format"], &summary["pairs"], &summary["seed"]),
+        (&1.into(), &4.into(), &873_752.into())
+    );
+    let report = Command::new(ROOST).arg("report").arg(folder.path().join("run")).output().expect("it runs");
+    assert!(report.status.success(), "{report:?}");
+}
+
+#[test]
+fn every_signal_in_a_governed_block_puts_back_and_leaves_the_verdict_so_far() {
+    if cannot("the end of a proof") {
+        return;
+    }
+    for name in ["INT", "TERM", "HUP"] {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let server = Memcached::start(folder.path());
+        let before = server.place();
+        let proof = Proof::start(folder.path(), &server, &["--blocks", "8", "--block", "60s"], &ONE_CORE);
+        until_governed(&server);
+        signal(proof.child.id(), name);
+        let (code, said) = proof.end();
+        assert_eq!(code, Some(0), "SIG{name}: {said}");
+        assert_eq!(server.place(), before, "SIG{name}");
+        let summary = summary(folder.path());
+        assert_eq!((&summary["end"], &summary["verdict"]), (&"stopped".into(), &"unproven".into()));
+        assert!(blocks(folder.path()).iter().all(|block| block["void"].is_string()), "SIG{name}");
+    }
+}
+
+#[test]
+fn restore_puts_back_what_a_killed_proof_left() {
+    if cannot("a killed proof") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let before = server.place();
+    let proof = Proof::start(folder.path(), &server, &["--blocks", "8", "--block", "60s"], &ONE_CORE);
+    until_governed(&server);
+    signal(proof.child.id(), "KILL");
+    let _ = proof.end();
+    assert_ne!(server.place(), before);
+    let restore = Command::new(ROOST).arg("restore").output().expect("roost runs");
+    assert!(restore.status.success(), "{restore:?}");
+    assert_eq!(server.place(), before);
+}
+
+#[test]
+fn a_goal_that_governed_blocks_miss_twice_is_told_and_no_saving_is() {
+    if cannot("a goal that is missed") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let _load = Load::on(server.port);
+    let flags = ["--blocks", "8", "--block", "2s", "--goal", "1us@p90"];
+    let (code, said) = Proof::start(folder.path(), &server, &flags, &[]).end();
+    assert_eq!(code, Some(5), "{said}");
+    assert!(said.contains("MISSED: the goal of 1.00us@p90"), "{said}");
+    let summary = summary(folder.path());
+    assert_eq!((&summary["verdict"], &summary["end"]), (&"missed".into(), &"missed".into()));
+    assert!(summary["watts_saved"].is_null() && summary["blocks"].as_u64() <= Some(4), "{summary}");
+}
+
+#[test]
+fn a_service_that_ends_half_way_leaves_the_verdict_on_the_blocks_so_far() {
+    if cannot("a service that ends") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let proof = Proof::start(folder.path(), &server, &["--blocks", "8", "--block", "4s"], &ONE_CORE);
+    until_governed(&server);
+    signal(server.pid(), "KILL");
+    let (code, said) = proof.end();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the service has ended") && said.contains("Nothing is proven"), "{said}");
+    let summary = summary(folder.path());
+    assert!(summary["end"]["broken"].is_string(), "{summary}");
+    assert!(blocks(folder.path()).last().is_some_and(|block| block["void"].is_string()));
+    let page = fs::read_to_string(folder.path().join("run/page.json")).expect("a page");
+    assert!(page.contains("of 8 blocks"), "{page}");
+}
