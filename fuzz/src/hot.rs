@@ -9,7 +9,7 @@ pub fn run(bytes: &[u8]) {
     for read in [read_async_profiler, read_perf_script] {
         let Ok(stacks) = read(&text) else { continue };
         assert_eq!(stacks.collapsed().lines().count(), stacks.stacks.len());
-        let profile = Profile::of(&stacks, None);
+        let profile = Profile::of(&stacks);
         assert!(profile.functions.iter().all(|seen| seen.own.as_f64() <= seen.share.as_f64() + 1e-9));
     }
     let _ = read_counts(&text);

@@ -41,6 +41,6 @@ fn names() -> Names {
     Names {
         rate: Some("http_requests".to_owned()),
         tail: Some("http_request_duration_seconds".to_owned()),
-        called: ["--scrape-rate", "--scrape-p99"],
+        called: [",rate=NAME", ",p99=NAME"],
     }
 }

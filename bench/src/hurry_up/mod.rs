@@ -165,7 +165,9 @@ impl Pair {
         governor.args(["govern", "hurry-up", "--take-over", "--slots"]).arg(&slots).args(flags);
         governor.arg("--root").arg(folder.path()).arg("--out").arg(folder.path().join("run"));
         if !args.ordinary {
-            governor.args(["--set", "realtime=true"]);
+            let file = folder.path().join("hurry-up.toml");
+            std::fs::write(&file, "[[hurry_up]]\nrealtime = true\n").context("its configuration")?;
+            governor.arg("--config").arg(file);
         }
         let governor = governor
             .stdout(Stdio::null())

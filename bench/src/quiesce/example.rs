@@ -203,6 +203,7 @@ impl Drop for Example {
 
 struct Quiescer {
     child: Child,
+    _config: tempfile::NamedTempFile,
     last: Arc<Mutex<Option<serde_json::Value>>>,
 }
 
@@ -210,19 +211,15 @@ impl Quiescer {
     fn start(args: &Args, client: u32, group: &std::path::Path) -> Result<Self> {
         // It ends by itself if the bench is killed.
         let length = args.settle + args.block + Duration::from_secs(30);
+        let config = tempfile::NamedTempFile::new().context("its configuration")?;
+        let (share, always) = (args.max_share, args.always);
+        let keys = format!("[[quiesce]]\nrealtime = true\nmax_share = {share:?}\nalways = {always}\n");
+        fs::write(config.path(), keys).context("its configuration")?;
         let mut child = Command::new(crate::product::roost()?)
-            .args([
-                "quiesce",
-                "--json",
-                "--set",
-                "realtime=true",
-                "--critical",
-                &client.to_string(),
-                "--background",
-            ])
+            .args(["quiesce", "--json", "--critical", &client.to_string(), "--background"])
             .arg(group)
-            .args(["--for", &length.to_string(), "--set", &format!("max_share={}", args.max_share)])
-            .args(args.always.then_some(["--set", "always=true"]).into_iter().flatten())
+            .args(["--for", &length.to_string(), "--config"])
+            .arg(config.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -236,7 +233,7 @@ impl Quiescer {
                 *told.lock().expect("no thread panics while holding it") = serde_json::from_str(&line).ok();
             }
         });
-        Ok(Self { child, last })
+        Ok(Self { child, _config: config, last })
     }
 
     fn told(&self) -> Option<serde_json::Value> {

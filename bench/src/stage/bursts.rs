@@ -47,13 +47,18 @@ pub fn measure(run: &mut Run, args: &Args) -> Result<()> {
     let held_for = args.length.unwrap_or(DEFAULT_LENGTH) / u64::from(args.rounds);
     let (goal, period) = (args.goal.to_string(), format!("{}ns", args.period.as_nanos()));
     let holding = ["--goal", goal.as_str(), "--period", period.as_str()];
-    let passing = ["--goal", goal.as_str(), "--no-hold"];
+    let passing = ["--goal", goal.as_str()];
     let mut latencies = [histogram(), histogram()];
     let mut errors = [0; 2];
     let cpus = linux::online_cpus(&linux::Root::system()).map_or(1, |cpus| cpus.0.len());
     run.rounds(SHARES, args.rounds, &[FREE, HELD], |&treatment, _| {
         let held = treatment == HELD;
-        let proxy = Running::proxy(&[&behind.address], if held { &holding } else { &passing })?;
+        let behind_it = [behind.address.as_str()];
+        let proxy = if held {
+            Running::proxy(&behind_it, &holding)?
+        } else {
+            Running::plain_proxy(&behind_it, &passing)?
+        };
         let url: Url = format!("http://{}{}", proxy.address, behind.path).parse()?;
         // The goal applies to held requests. Of the others only shares of time are wanted, which
         // need less.

@@ -53,6 +53,15 @@ impl Running {
         Self::start(&roost()?, &all)
     }
 
+    /// A proxy that holds nothing.
+    pub fn plain_proxy(servers: &[&str], arguments: &[&str]) -> Result<Self> {
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), "hold = false\n")?;
+        let path = file.path().to_str().context("a folder of UTF-8")?;
+        // It has read the file when it listens.
+        Self::proxy(servers, &[arguments, &["--config", path]].concat())
+    }
+
     pub fn process(&self) -> u32 {
         self.child.id()
     }

@@ -32,7 +32,7 @@ const CASE: &str = "nothing held";
 
 pub fn measure(run: &mut Run, rate: Rate) -> Result<()> {
     let server = Running::service(&[])?;
-    let proxy = Running::proxy(&[&server.address], &["--no-hold"])?;
+    let proxy = Running::plain_proxy(&[&server.address], &[])?;
     let realtime = crate::may_be_realtime();
     run.rounds(CASE, ROUNDS, &["direct", "proxy"], |&treatment, _| {
         let is_proxy = treatment == "proxy";

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Serialize, de::DeserializeOwned};
 use slots::wake::WakeClient;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -57,25 +58,26 @@ impl Child {
         let roost = crate::product::roost()?;
         let mut command = Command::new(roost);
         command.arg("wake");
-        if kind == Kind::Disks {
-            command.arg("--disks");
-        }
+        // The limits are not for the figures that the bars hold it to.
+        let mut keys = format!("[wake]\nmax_share = 100.0\ndisks = {}\n", kind == Kind::Disks);
         if let Some(act) = act {
-            command.args(["--set", &format!("act={}", name(act)?)]);
+            writeln!(keys, "act = \"{}\"", name(act)?)?;
         }
         if let Some(alarm) = alarm {
-            command.args(["--set", &format!("alarm={}", name(alarm)?)]);
+            writeln!(keys, "alarm = \"{}\"", name(alarm)?)?;
         }
         for (key, time) in [("exit_latency", exit_latency), ("margin", margin)] {
             if let Some(time) = time {
-                command.args(["--set", &format!("{key}={}ns", time.as_nanos())]);
+                writeln!(keys, "{key} = \"{}ns\"", time.as_nanos())?;
             }
         }
+        let file = folder.path().join("wake.toml");
+        std::fs::write(&file, keys).context("its configuration")?;
         let mut process = command
-            .args(["--json", "--socket"])
+            .args(["--json", "--config"])
+            .arg(file)
+            .arg("--socket")
             .arg(socket(&folder))
-            // The limits are not for the figures that the bars hold it to.
-            .args(["--set", "max_share=100"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -7,6 +7,7 @@
 #[macro_use(eprintln, print, println)]
 extern crate report as _;
 
+mod config_file;
 mod daemon;
 mod demo;
 mod doctor;
@@ -29,7 +30,6 @@ mod replay;
 mod report;
 mod restore;
 mod serve;
-mod setting;
 mod sim;
 mod size;
 mod stage;

@@ -26,12 +26,9 @@ pub struct Args {
     /// The folder of the recording
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Another policy: a TOML file with a service's keys
+    /// Another policy: a TOML file with a service's keys, and the recorded run's epoch [default: 1s]
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Time between two decisions in the recorded run
-    #[arg(long, value_name = "TIME", default_value = "1s", requires = "policy")]
-    epoch: Duration,
     /// Print JSON instead of lines
     #[arg(long)]
     json: bool,
@@ -56,13 +53,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 .map_err(|cause| usage(format!("cannot read {}: {cause}", file.display())))?;
             let mut table: toml::Table =
                 text.parse().map_err(|error| usage(format!("{}: {error}", file.display())))?;
+            let epoch = match table.remove("epoch") {
+                None => Duration::from_secs(1),
+                Some(toml::Value::String(text)) => {
+                    text.parse().map_err(|error| usage(format!("{}: epoch: {error}", file.display())))?
+                }
+                Some(_) => return Err(usage(format!("{}: write epoch = \"1s\"", file.display()))),
+            };
             // Where the service is does not matter any more; the keys' rules do.
             table.entry("port").or_insert(toml::Value::Integer(1));
             let config: ServiceConfig =
                 toml::Value::Table(table).try_into().map_err(|error: toml::de::Error| {
                     usage(format!("{}: {}", file.display(), error.message()))
                 })?;
-            Replay::under(&args.folder, config.params(args.epoch))
+            Replay::under(&args.folder, config.params(epoch))
         }
     };
     let replays = replays.map_err(|error| match error {

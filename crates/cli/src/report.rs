@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(usage(format!(
             "{0} has no {1} and no {FRAMES}: there is no page to make\n\nhint: run the command \
              again; a sweep that was ended early is finished by \
-             `roost sim sweep --resume {0}`",
+             `roost sim sweep --out {0}`",
             args.folder.display(),
             run_folder::PAGE
         )));

@@ -6,7 +6,7 @@ use crate::signals::EndSignals;
 use crate::size::parse_size;
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
-use machine::{CpuId, CpuList, Duration, PowerModel};
+use machine::{CpuId, CpuList, Duration};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -16,19 +16,19 @@ use store::{Config, Limits, Listen, Parameters, Policy, Server, StartError, Stor
 const MIN_MEMORY: usize = 16 << 20;
 const MIN_ITEM: usize = 1 << 10;
 
+/// A place to listen at that is the path of a socket.
+const UNIX: &str = "unix:";
+
 /// A memcached-compatible store that puts idle cores to sleep
 #[derive(Parser)]
 #[command(after_long_help = include_str!("../help/serve.txt"))]
 pub struct Args {
-    /// Address to listen at; may be given several times
+    /// Address to listen at, or unix:PATH for a socket of mode 0600; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<String>,
     /// Port; 0 lets the system choose and prints it
     #[arg(long, default_value_t = 11211)]
     port: u16,
-    /// Listen at this Unix socket as well (created with mode 0600)
-    #[arg(long, value_name = "PATH")]
-    unix: Vec<PathBuf>,
     /// CPUs to run on, such as 0-3,8 [default: all allowed]
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
@@ -71,15 +71,6 @@ pub struct Args {
     /// How many workers stay awake
     #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
     policy: PolicyName,
-    /// `paper`: the rules that the policy's paper prints, and nothing of ours
-    #[arg(
-        long,
-        value_enum,
-        default_value_t = Preset::Default,
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
-    preset: Preset,
     /// Also wake workers when the measured tail exceeds this, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
     latency_goal: Option<String>,
@@ -99,9 +90,6 @@ pub struct Args {
     /// this, such as 50ms@p99
     #[arg(long, value_name = "TIME@pQ")]
     stage: Option<machine::Goal>,
-    /// Serve them this often at the least [default: when --stage is in danger]
-    #[arg(long, value_name = "TIME", requires = "stage", help_heading = "Advanced", hide_short_help = true)]
-    stage_period: Option<Duration>,
     /// Keep learned load limits in this file between runs
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     state: Option<PathBuf>,
@@ -110,11 +98,7 @@ pub struct Args {
     record: Option<PathBuf>,
     #[command(flatten)]
     names: crate::metrics::Names,
-    /// Table of powers for modelled energy
-    /// [default: chosen by this machine; where there is a meter, it is read]
-    #[arg(long, value_name = "NAME", help_heading = "Advanced", hide_short_help = true)]
-    power_model: Option<String>,
-    /// Policy parameters and nothing else, as TOML; unknown keys are refused
+    /// Parameters of policies and of --stage, as TOML; unknown keys are refused
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the parameters in force as TOML, and end
@@ -133,16 +117,20 @@ pub struct Args {
 enum PolicyName {
     /// Pack connections onto as few workers as the learned limits allow
     Peafowl,
+    /// Peafowl as its paper prints it
+    PeafowlPaper,
     /// All workers, always
     AllAwake,
     /// Search the number of workers by response time
     Carb,
+    /// CARB as its paper prints it
+    CarbPaper,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Preset {
-    Default,
-    Paper,
+impl PolicyName {
+    fn is_paper(self) -> bool {
+        matches!(self, Self::PeafowlPaper | Self::CarbPaper)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -183,7 +171,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .address()
         .map(|address| crate::metrics::serve_store(address, &args.names, server.inspector()))
         .transpose()?;
-    announce(&server, &args.unix, metrics);
+    announce(&server, args, metrics);
     let asked = signals.wait().is_some();
     server.stop().context("serving")?;
     if asked {
@@ -205,12 +193,12 @@ pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Re
 
 /// The first line says where: the process that started the server waits for it. It serves without
 /// that, too.
-fn announce(server: &Server, unix: &[PathBuf], metrics: Option<SocketAddr>) {
+fn announce(server: &Server, args: &Args, metrics: Option<SocketAddr>) {
     for address in server.addresses() {
         println!("listening on {address}");
     }
-    for path in unix {
-        println!("listening on unix:{}", path.display());
+    for socket in args.listen.iter().filter(|place| place.starts_with(UNIX)) {
+        println!("listening on {socket}");
     }
     if let Some(address) = metrics {
         println!("metrics on http://{address}/metrics");
@@ -220,13 +208,13 @@ fn announce(server: &Server, unix: &[PathBuf], metrics: Option<SocketAddr>) {
 
 /// Refuses options of which one would silently have no effect.
 fn check_together(args: &Args) -> Result<()> {
-    if args.latency_goal.is_some() && args.policy != PolicyName::Peafowl {
+    if args.latency_goal.is_some() && !matches!(args.policy, PolicyName::Peafowl | PolicyName::PeafowlPaper) {
         return Err(usage(
             "--latency-goal is a word of --policy peafowl: the other policies would not look at it\n\
              hint: leave one of them out",
         ));
     }
-    if args.stage.is_some() && args.policy == PolicyName::Carb {
+    if args.stage.is_some() && matches!(args.policy, PolicyName::Carb | PolicyName::CarbPaper) {
         return Err(usage(
             "--stage holds requests back, and --policy carb would take the time that they are \
              held for a server that is slow\n\
@@ -236,12 +224,13 @@ fn check_together(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Presets, then the file, then flags.
+/// The rules of a paper or the file, then flags.
 fn parameters(args: &Args) -> Result<Parameters> {
     let mut file = match &args.config {
-        Some(_) if args.preset == Preset::Paper => {
+        Some(_) if args.policy.is_paper() => {
             return Err(usage(
-                "--preset paper and --config exclude each other\nhint: start from `roost serve --preset paper --print-config`",
+                "the rules of a paper and --config exclude each other\nhint: start from `roost serve --policy \
+                 peafowl-paper --print-config`",
             ));
         }
         Some(path) => {
@@ -255,7 +244,7 @@ fn parameters(args: &Args) -> Result<Parameters> {
                 ))
             })?
         }
-        None if args.preset == Preset::Paper => Parameters::paper(),
+        None if args.policy.is_paper() => Parameters::paper(),
         None => Parameters::default(),
     };
     if let Some(goal) = &args.latency_goal {
@@ -309,9 +298,9 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             session: store::session::Limits { max_item_size, ..Default::default() },
         },
         policy: match args.policy {
-            PolicyName::Peafowl => Policy::Peafowl(file.peafowl),
+            PolicyName::Peafowl | PolicyName::PeafowlPaper => Policy::Peafowl(file.peafowl),
             PolicyName::AllAwake => Policy::AllAwake,
-            PolicyName::Carb => Policy::Carb(file.carb),
+            PolicyName::Carb | PolicyName::CarbPaper => Policy::Carb(file.carb),
         },
         active_idle: match args.active_idle {
             ActiveIdle::Halt => policy::active_idle::Mode::Halt,
@@ -325,24 +314,27 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
         },
         control: args.socket.clone().unwrap_or_else(|| linux::run_place(&root).join("roost.sock")),
         root,
-        stage: args.stage.map(|goal| store::Stage { goal, period: args.stage_period }),
+        stage: args.stage.map(|goal| store::Stage { goal, period: file.stage.period }),
         state_file: args.state.clone(),
         record: args.record.clone(),
-        power_model: args.power_model.as_deref().map(power_model).transpose()?,
+        power_model: None,
         log: store::Log::new(|line| eprintln!("roost: {line}")),
     })
 }
 
 fn places(args: &Args) -> Result<Vec<Listen>> {
-    let tcp = args.listen.iter().map(|text| {
+    let place = |text: &String| {
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return Ok(Listen::Unix(path.into()));
+        }
         let address: IpAddr = text.parse().map_err(|_| {
             usage(format!(
-                "--listen {text}: no address\nhint: write one of this machine's, such as 127.0.0.1 or ::1"
+                "--listen {text}: no address\nhint: write one of this machine's, such as 127.0.0.1 or ::1, or unix:PATH"
             ))
         })?;
         Ok(Listen::Tcp(SocketAddr::new(address, args.port)))
-    });
-    tcp.chain(args.unix.iter().map(|path| Ok(Listen::Unix(path.clone())))).collect()
+    };
+    args.listen.iter().map(place).collect()
 }
 
 /// The CPU of each worker: the CPUs in turn.
@@ -378,13 +370,6 @@ fn parse_goal(text: &str) -> Result<Duration, String> {
         ));
     }
     Ok(time)
-}
-
-fn power_model(name: &str) -> Result<PowerModel> {
-    PowerModel::by_name(name).ok_or_else(|| {
-        let names: Vec<String> = PowerModel::presets().into_iter().map(|preset| preset.name).collect();
-        usage(format!("--power-model {name}: no such table\nhint: one of {}", names.join(", ")))
-    })
 }
 
 /// One descriptor per client and some for the rest, as far as this user may.

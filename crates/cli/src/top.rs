@@ -22,12 +22,8 @@ use store::status::Status;
 #[command(after_help = include_str!("../help/top.txt"))]
 pub struct Args {
     /// Where the store listens: HOST:PORT, or unix:PATH
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
+    #[arg(value_name = "SERVER", default_value = "127.0.0.1:11211")]
     server: String,
-
-    /// Time between readings
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    interval: Duration,
 
     /// Print one reading as JSON and leave
     #[arg(long)]
@@ -35,15 +31,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.interval < INTERVAL_MIN {
-        return Err(usage(format!("--interval {} is too short: use at least {INTERVAL_MIN}", args.interval)));
-    }
     let mut store = Store::connect(&args.server)?;
     let first = store.status()?;
     if args.json {
         crate::json::print(1, &first)?;
     } else if !std::io::stdout().is_terminal() {
-        std::thread::sleep(args.interval.into());
+        std::thread::sleep(INTERVAL.into());
         let second = store.status()?;
         print!("{}", view(&args.server, Some(&first), &second).text());
     } else {
@@ -61,7 +54,7 @@ fn watch(args: &Args, store: &mut Store, first: Status) -> Result<()> {
     let mut screen =
         Screen::open().context("cannot draw on this terminal; `roost top | cat` prints one table")?;
     loop {
-        let due = Instant::now() + std::time::Duration::from(args.interval);
+        let due = Instant::now() + std::time::Duration::from(INTERVAL);
         loop {
             screen.draw(|frame| shown.draw(frame))?;
             let left = due.saturating_duration_since(Instant::now());
@@ -143,7 +136,7 @@ impl Store {
         let patience = Some(std::time::Duration::from(PATIENCE));
         let absent = || {
             format!(
-                "no store answers at {address}; start one with `roost serve`, or name another with --server"
+                "no store answers at {address}; start one with `roost serve`, or name another with `roost top HOST:PORT`"
             )
         };
         let stream: Box<dyn Stream> = if let Some(path) = address.strip_prefix("unix:") {
@@ -153,9 +146,7 @@ impl Store {
             Box::new(stream)
         } else {
             let wrong = |cause: std::io::Error| {
-                usage(format!(
-                    "--server {address}: {cause}; write HOST:PORT, such as 127.0.0.1:11211, or unix:PATH"
-                ))
+                usage(format!("{address}: {cause}; write HOST:PORT, such as 127.0.0.1:11211, or unix:PATH"))
             };
             let mut last = anyhow!("it has no address");
             let mut connected = None;
@@ -182,7 +173,7 @@ impl Store {
         let line = line_of(&mut self.stream).with_context(gone)?;
         let Some(json) = line.strip_prefix("STAT status ") else {
             bail!(
-                "{} does not know `stats roost-json` (it answers `{}`): name a Roost with --server",
+                "{} does not know `stats roost-json` (it answers `{}`): name a Roost",
                 self.address,
                 line.chars().take(60).collect::<String>().escape_debug()
             );
@@ -215,8 +206,8 @@ fn line_of(stream: &mut impl BufRead) -> Result<String> {
 /// A store that says nothing for this long is called gone.
 const PATIENCE: Duration = Duration::from_secs(3);
 const SIGNAL_PATIENCE: Duration = Duration::from_millis(250);
-/// Shorter intervals would make the watching a load of its own.
-const INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Between two readings.
+const INTERVAL: Duration = Duration::from_secs(1);
 /// As many columns as a wide terminal has.
 const HISTORY_MAX: usize = 512;
 /// A status of a thousand workers is a quarter of this.
@@ -327,9 +318,7 @@ mod tests {
         let message = format!("{:#}", Store::connect(&address).unwrap().status().unwrap_err());
         assert_eq!(
             message,
-            format!(
-                "{address} does not know `stats roost-json` (it answers `ERROR`): name a Roost with --server"
-            )
+            format!("{address} does not know `stats roost-json` (it answers `ERROR`): name a Roost")
         );
         let address = answering(vec!["STAT status {\"uptime\":\"long\"}\r\nEND\r\n".to_owned()]);
         let message = format!("{:#}", Store::connect(&address).unwrap().status().unwrap_err());
@@ -349,7 +338,7 @@ mod tests {
             let Err(error) = Store::connect(address) else { panic!("{address} answered") };
             let message = format!("{error:#}");
             let expected = format!(
-                "no store answers at {address}; start one with `roost serve`, or name another with --server: "
+                "no store answers at {address}; start one with `roost serve`, or name another with `roost top HOST:PORT`: "
             );
             assert!(message.starts_with(&expected), "{message}");
         }

@@ -31,7 +31,7 @@ const REST: Duration = Duration::from_millis(250);
 /// The remedy for a place: a socket's file needs a folder, TCP an address.
 fn listen_hint(place: &str) -> &'static str {
     if place.contains('/') {
-        "--unix takes a path in a folder that is there and that you may write in"
+        "--listen unix:PATH takes a path in a folder that is there and that you may write in"
     } else {
         "--listen takes an address of this machine, such as 127.0.0.1"
     }

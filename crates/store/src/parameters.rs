@@ -1,4 +1,4 @@
-//! The store's configuration file: parameters of its policies, and nothing else.
+//! The store's configuration file: parameters of its policies and of its stage, and nothing else.
 
 use policy::check::{Check as _, Wrong};
 use serde::{Deserialize, Serialize};
@@ -10,6 +10,16 @@ pub struct Parameters {
     /// Of `--policy peafowl`, and of how every policy's workers measure.
     pub peafowl: policy::peafowl::Params,
     pub carb: policy::carb::Params,
+    pub stage: StageParameters,
+}
+
+/// Of `--stage`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StageParameters {
+    /// Requests are served this often at the least; `None`: only when the goal is in danger.
+    #[serde(with = "machine::duration_text::optional")]
+    pub period: Option<machine::Duration>,
 }
 
 /// Why a text is no such file.
@@ -25,14 +35,22 @@ pub enum ParametersError {
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { peafowl: policy::peafowl::Params::live(), carb: policy::carb::Params::default() }
+        Self {
+            peafowl: policy::peafowl::Params::live(),
+            carb: policy::carb::Params::default(),
+            stage: StageParameters::default(),
+        }
     }
 }
 
 impl Parameters {
     /// The rules that the policies' papers print, and nothing of ours.
     pub fn paper() -> Self {
-        Self { peafowl: policy::peafowl::Params::paper(), carb: policy::carb::Params::paper() }
+        Self {
+            peafowl: policy::peafowl::Params::paper(),
+            carb: policy::carb::Params::paper(),
+            stage: StageParameters::default(),
+        }
     }
 
     /// A parameter that a file leaves out of a table is as in a live store, not as in the policy's

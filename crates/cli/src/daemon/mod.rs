@@ -52,9 +52,6 @@ pub struct Args {
     socket: Option<PathBuf>,
     #[command(flatten)]
     names: Names,
-    /// Record readings and commands into this folder, for `roost replay`
-    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
-    record: Option<PathBuf>,
     /// Decide, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -79,7 +76,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut config = Config::load(&args.config).map_err(usage)?;
     config.socket = args.socket.clone().unwrap_or(config.socket);
     config.metrics = args.names.address().or(config.metrics);
-    config.record = args.record.clone().or(config.record);
     if args.print_config {
         crate::table::print(&toml::to_string(&config)?)?;
         return Ok(ExitCode::SUCCESS);

@@ -89,16 +89,13 @@ pub struct Args {
     /// Folder for the run [default: runs/demo-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Plain progress lines even on a terminal
-    #[arg(long)]
-    plain: bool,
     /// Print the summary as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Seed of the load
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
+
+/// Seed of the load.
+const SEED: u64 = 1;
 
 /// One way of treating the same load.
 struct Treatment {
@@ -122,7 +119,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let stopped = crate::signals::end_flag()?;
     let peak = match args.peak {
         Some(peak) => peak,
-        None => calibrate(&cpus, args.seed, &stopped)?.scale(PEAK_SHARE),
+        None => calibrate(&cpus, SEED, &stopped)?.scale(PEAK_SHARE),
     };
     let params = Params::live().scaled(COMPRESSION);
     let treatments = treatments(params, has_depth(&cpus));
@@ -145,7 +142,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         for turn in turns {
             let (treatment, total) = (&treatments[turn], &mut totals[turn]);
             let piece = Piece { round, length: round_length, realtime };
-            play(treatment, &cpus, peak, args, &folder, piece, total, &mut show)?;
+            play(treatment, &cpus, peak, &folder, piece, total, &mut show)?;
             if show.is_stopped() {
                 drop(show);
                 return Err(anyhow!("stopped before the end; {} holds what was seen", folder.display()));
@@ -247,7 +244,7 @@ fn run_info(
     demo.insert("rounds".to_owned(), i64::from(args.rounds).into());
     demo.insert("phase_length".to_owned(), args.phase_length.to_string().into());
     demo.insert("time_compression".to_owned(), COMPRESSION.into());
-    demo.insert("seed".to_owned(), (args.seed as i64).into());
+    demo.insert("seed".to_owned(), (SEED as i64).into());
     config.insert("demo".to_owned(), demo.into());
     config.insert("peafowl".to_owned(), toml::Value::try_from(params).context("the policy's parameters")?);
     Ok(RunInfo {
@@ -394,12 +391,10 @@ fn may_be_realtime() -> bool {
 }
 
 /// One round of one treatment, from the server's start to its end.
-#[expect(clippy::too_many_arguments, reason = "wiring: each is another part of the demo")]
 fn play(
     treatment: &Treatment,
     cpus: &Split,
     peak: Rate,
-    args: &Args,
     folder: &Path,
     piece: Piece,
     total: &mut Total,
@@ -408,12 +403,12 @@ fn play(
     let broken = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&broken);
     let server = serve::start(server_config(treatment, cpus), move || flag.store(true, Ordering::Relaxed))?;
-    fill(cpus, args.seed)?;
+    fill(cpus, SEED)?;
     // Filling goes as fast as it can: no load to learn from.
     server.reset_limits();
     let pace = Pace::Open { arrivals: ArrivalKind::Poisson, profile: day(piece.length, peak)? };
     // The same requests for all treatments of a round, and others in each round.
-    let seed = args.seed.wrapping_add(u64::from(piece.round));
+    let seed = SEED.wrapping_add(u64::from(piece.round));
     let plan = Plan { realtime: piece.realtime, ..plan(cpus, pace, piece.length, seed) };
     let before = Before {
         at: piece.length * u64::from(piece.round),

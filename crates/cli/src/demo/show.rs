@@ -47,11 +47,11 @@ impl Show {
                 length: args.phase_length,
             })
             .collect();
-        let on_terminal = std::io::stdout().is_terminal() && !args.plain && !args.json;
+        let on_terminal = std::io::stdout().is_terminal() && !args.json;
         let screen = on_terminal
             .then(Screen::open)
             .transpose()
-            .context("cannot draw on this terminal; use --plain")?;
+            .context("cannot draw on this terminal; pipe the output through `cat`")?;
         Ok(Self {
             title,
             plan,

@@ -19,6 +19,7 @@ mod view;
 pub use options::{Args, GovernArgs};
 pub use plan::warn_of_nothing;
 
+use crate::config_file::Written;
 use crate::daemon::{Request, govern};
 use anyhow::Result;
 use linux::Root;
@@ -35,7 +36,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn service(args: &GovernArgs) -> Result<ExitCode> {
-    let config = args.configuration()?;
+    let Written { config, whole } = args.configuration()?;
     if args.print_config {
         crate::table::print(&toml::to_string(&config)?)?;
         return Ok(ExitCode::SUCCESS);
@@ -49,7 +50,7 @@ fn service(args: &GovernArgs) -> Result<ExitCode> {
         take_over: args.take_over,
         names: &args.names,
         length: args.length,
-        whole: args.whole(),
+        whole,
     };
     govern(request, Arc::new(Mutex::new(view)))
 }

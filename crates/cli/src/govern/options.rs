@@ -1,13 +1,13 @@
 //! The arguments of `roost govern`.
 
+use crate::config_file::{self, Written};
 use crate::exit::usage;
-use crate::setting::{self, Setting};
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
-use daemon::{Config, ServiceConfig};
 use machine::{Duration, Goal};
 use policy::governing::{FrequencyMode, IdleModes};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use toml::{Table, Value};
 
 /// Govern unmodified services: few cores awake, the tail within its goal
 ///
@@ -48,9 +48,9 @@ pub struct GovernArgs {
     /// The goal of the service, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
     pub goal: Option<Goal>,
-    /// How the number of cores is found
-    #[arg(long, value_enum, default_value_t = PolicyName::Carb)]
-    pub policy: PolicyName,
+    /// How the number of cores is found [default: carb]
+    #[arg(long, value_enum)]
+    pub policy: Option<PolicyName>,
     /// Cores of `--policy fixed`
     #[arg(long, value_name = "N")]
     pub cores: Option<u16>,
@@ -68,10 +68,9 @@ pub struct GovernArgs {
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
-    /// Set another key of a `[[service]]`, or epoch, park, move_interrupts, frequency_actuator, allow_msr
-    /// or audit, as in roost.toml; may be given again
-    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
-    pub settings: Vec<Setting>,
+    /// Its other keys, and those of the daemon, in the words of roost.toml
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
+    pub config: Option<PathBuf>,
     /// Say the plan: the service found, the means and their bounds; change nothing
     #[arg(long)]
     pub plan: bool,
@@ -119,63 +118,55 @@ impl GovernArgs {
         self.port.is_some() || self.pid.is_some() || self.cgroup.is_some() || self.unit.is_some()
     }
 
-    /// Options that a daemon which runs has decided for itself.
-    pub fn whole(&self) -> Vec<String> {
+    /// The configuration that says the same, and the part of it that a daemon which runs has decided
+    /// for itself.
+    pub fn configuration(&self) -> Result<Written> {
+        if !self.names_a_service() && self.config.is_none() {
+            return Err(usage(
+                "name a service: --port 11211, --pid, --cgroup or --unit\nhint: `roost daemon` governs what \
+                 /etc/roost/roost.toml says",
+            ));
+        }
+        let root = self.root.clone().map_or_else(linux::Root::system, linux::Root::at);
+        let file = self.config.as_deref();
+        let (own, socket) = (self.own()?, self.socket.as_ref());
+        let mut written = config_file::configuration(file, "service", own, socket, &root)?;
+        let config = &mut written.config;
+        config.record = self.record.clone().or_else(|| config.record.take());
+        config.metrics = self.names.address().or(config.metrics);
+        config.check(config_file::place(file)).map_err(usage)?;
         let given = [
             ("--metrics", self.names.address().is_some()),
             ("--record", self.record.is_some()),
             ("--root", self.root.is_some()),
             ("--out", self.out.is_some()),
         ];
-        let flags = given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned());
-        flags.chain(setting::given(&self.settings, &WHOLE)).collect()
-    }
-
-    /// The subcommand, or the service to govern.
-    pub fn configuration(&self) -> Result<Config> {
-        if !self.names_a_service() {
-            return Err(usage(
-                "name a service: --port 11211, --pid, --cgroup or --unit\nhint: `roost daemon` governs what \
-                 /etc/roost/roost.toml says",
-            ));
-        }
-        let (whole, own): (Vec<_>, Vec<_>) =
-            self.settings.iter().partition(|setting| WHOLE.contains(&setting.key.as_str()));
-        let service = setting::set(self.service()?, own, &WHOLE)?;
-        let mut config = setting::set(Config { services: vec![service], ..Config::default() }, whole, &[])?;
-        config.record = self.record.clone().or(config.record);
-        config.metrics = self.names.address().or(config.metrics);
-        let root = self.root.clone().map_or_else(linux::Root::system, linux::Root::at);
-        config.socket = crate::daemon::socket_or(self.socket.as_ref(), &root);
-        config.check(Path::new("the command line")).map_err(usage)?;
-        Ok(config)
+        written.whole.extend(config_file::given(&given));
+        Ok(written)
     }
 
     /// The same words as in a file, so that the same rules hold.
-    fn service(&self) -> Result<ServiceConfig> {
-        let mut written = toml::Table::new();
-        let mut put = |key: &str, value: Option<toml::Value>| {
+    fn own(&self) -> Result<Table> {
+        let mut written = Table::new();
+        let mut put = |key: &str, value: Option<Value>| {
             value.map(|value| written.insert(key.to_owned(), value));
         };
         put("port", self.port.map(|port| i64::from(port).into()));
         put("pid", self.pid.map(|pid| i64::from(pid).into()));
         put("cgroup", self.cgroup.clone().map(Into::into));
         put("unit", self.unit.clone().map(Into::into));
-        put("goal", self.goal.map(toml::Value::try_from).transpose()?);
-        put("policy", Some(named(self.policy)?));
+        put("goal", self.goal.map(Value::try_from).transpose()?);
+        put("policy", self.policy.map(named).transpose()?);
         put("cores", self.cores.map(|cores| i64::from(cores).into()));
         put("cpus", self.cpus.clone().map(Into::into));
         put("idle", self.idle.as_ref().map(|idle| idle.to_string().into()));
         put("frequency", self.frequency.map(|frequency| frequency.to_string().into()));
-        toml::Value::Table(written).try_into().map_err(|error: toml::de::Error| usage(error.message()))
+        Ok(written)
     }
 }
 
-/// Keys of the daemon as a whole that a command with a daemon of its own sets as well.
-const WHOLE: [&str; 6] = ["epoch", "park", "move_interrupts", "frequency_actuator", "allow_msr", "audit"];
-
 /// Its name in a file and on the command line.
-fn named(value: impl ValueEnum) -> Result<toml::Value> {
+fn named(value: impl ValueEnum) -> Result<Value> {
     let name = value.to_possible_value().ok_or_else(|| usage("a name that may not be typed"))?;
     Ok(name.get_name().into())
 }
@@ -183,34 +174,34 @@ fn named(value: impl ValueEnum) -> Result<toml::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use daemon::Config;
 
-    fn configured(words: &[&str]) -> Result<Config> {
-        let line = ["govern"].iter().chain(words);
+    /// The configuration by `words` and a file with `text`, which stands in the place of FILE.
+    fn written(words: &[&str], text: &str) -> Result<Written> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("my.toml");
+        std::fs::write(&path, text)?;
+        let path = path.to_string_lossy();
+        let line = ["govern"].iter().chain(words).map(|word| if *word == "FILE" { &*path } else { word });
         Args::try_parse_from(line)?.governing.configuration()
+    }
+
+    fn configured(words: &[&str], text: &str) -> Result<Config> {
+        let file = if text.is_empty() { &[][..] } else { &["--config", "FILE"] };
+        Ok(written(&[words, file].concat(), text)?.config)
     }
 
     #[test]
     fn the_command_line_says_what_a_file_would() {
-        let config = configured(&[
-            "--port",
-            "11211",
-            "--goal",
-            "500us@p99",
-            "--idle",
-            "50us",
-            "--cpus",
-            "0-3",
-            "--set",
-            "actuator=cpuset-v2",
-            "--set",
-            "epoch=500ms",
-        ])
-        .unwrap();
-        let text = toml::to_string(&config).unwrap();
+        let words = ["--port", "11211", "--goal", "500us@p99", "--idle", "50us", "--cpus", "0-3"];
+        let file = "epoch = \"500ms\"\n[[service]]\nactuator = \"cpuset-v2\"\npolicy = \"carb\"";
+        let text = toml::to_string(&configured(&words, file).unwrap()).unwrap();
         for line in ["epoch = \"500ms\"", "port = 11211", "goal = \"500us@p99\"", "actuator = \"cpuset-v2\""]
         {
             assert!(text.contains(line), "{line}: {text}");
         }
+        let of_file = configured(&[], "[[service]]\nport = 11211\npolicy = \"fixed\"").unwrap();
+        assert_eq!(of_file.services[0].policy, daemon::Policy::Fixed, "no option sets another");
     }
 
     #[test]
@@ -220,35 +211,46 @@ mod tests {
             (&["--goal", "500us@p99"], "name a service: --port 11211"),
             (&["--port", "1", "--goal", "fast"], "such as 300us@p99"),
             (&["--port", "1", "--cores", "2"], "needs policy = \"fixed\""),
-            (&["--port", "1", "--set", "epoch=1ms"], "the command line: epoch = 1.00ms: write 20ms to 1h"),
             (&["--port", "1", "--frequency", "1700"], "such as 1700MHz"),
             (&["--port", "1", "--goal", "1ms@p99", "--frequency", "pegasus"], "write policy = \"fixed\""),
-            (&["--port", "1", "--set", "slack=0.1"], "leave slack out"),
             (&["--frequency", "pegasus"], "`roost daemon` governs"),
-            (&["--port", "1", "--set", "frequency_actuator=msr"], "duty-cycle"),
-            (&["--port", "1", "--set", "frequency_actuator=duty-cycle"], "allow_msr = true"),
+            (&["--port", "1", "--config", "/nowhere.toml"], "cannot read /nowhere.toml"),
+        ] {
+            let error = format!("{:#}", configured(words, "").expect_err("it is wrong"));
+            assert!(error.contains(told), "{words:?}: {error}");
+        }
+        for (words, text, told) in [
+            (&["--port", "1"][..], "epoch = \"1ms\"", "my.toml: epoch = 1.00ms: write 20ms to 1h"),
+            (&["--port", "1"], "[[service]]\nslack = 0.1", "leave slack out"),
+            (&["--port", "1"], "frequency_actuator = \"msr\"", "duty-cycle"),
+            (&["--port", "1"], "frequency_actuator = \"duty-cycle\"", "allow_msr = true"),
             (
-                &["--port", "1", "--frequency", "1700MHz", "--set", "frequency_actuator=rapl"],
+                &["--port", "1", "--frequency", "1700MHz"],
+                "frequency_actuator = \"rapl\"",
                 "write frequency = \"pegasus\"",
             ),
-            (&["--port", "1", "--set", "telemetry=memcached"], "memcached+requests"),
-            (&["--port", "1", "--set", "telemetry={ prometheus = \"http://h/\", rate = \"x\" }"], "add tail"),
-            (&["--port", "1", "--set", "min_core=2"], "did you mean `min_cores`?"),
-            (&["--port", "1", "--set", "parc=all"], "did you mean `park`?"),
-            (&["--config", "/nowhere.toml"], "unexpected argument"),
+            (&["--port", "1"], "[[service]]\ntelemetry = \"memcached\"", "memcached+requests"),
+            (
+                &["--port", "1"],
+                "[[service]]\ntelemetry = { prometheus = \"http://h/\", rate = \"x\" }",
+                "add tail",
+            ),
+            (&["--port", "1"], "[[service]]\nmin_core = 2", "did you mean `min_cores`?"),
+            (&["--port", "1"], "parc = \"all\"", "did you mean `park`?"),
+            (&["--port", "1"], "[[service]]\npid = 1", "leave the others out"),
+            (&["--goal", "1ms@p99"], "epoch = \"2s\"", "write port = 11211"),
         ] {
-            let error = format!("{:#}", configured(words).expect_err("it is wrong"));
-            assert!(error.contains(told), "{words:?}: {error}");
+            let error = format!("{:#}", configured(words, text).expect_err("it is wrong"));
+            assert!(error.contains(told), "{words:?} {text}: {error}");
         }
     }
 
     #[test]
     fn means_of_clocks_are_those_of_a_file() {
         for word in ["bounds", "speed", "epp", "duty-cycle", "rapl"] {
-            let means = format!("frequency_actuator={word}");
-            let config = configured(&["--port", "1", "--set", "allow_msr=true", "--set", &means]).unwrap();
-            let text = toml::to_string(&config).unwrap();
             let line = format!("frequency_actuator = \"{word}\"");
+            let config = configured(&["--port", "1"], &format!("allow_msr = true\n{line}")).unwrap();
+            let text = toml::to_string(&config).unwrap();
             assert!(text.contains(&line) && text.contains("allow_msr = true"), "{text}");
         }
     }
@@ -256,18 +258,18 @@ mod tests {
     #[test]
     fn actuators_are_those_of_a_file() {
         for word in ["affinity", "cpuset-v2", "cpuset-v1", "systemd", "hotplug"] {
-            let actuator = format!("actuator={word}");
-            let config = configured(&["--port", "1", "--set", &actuator]).unwrap();
+            let line = format!("actuator = \"{word}\"");
+            let config = configured(&["--port", "1"], &format!("[[service]]\n{line}")).unwrap();
             let text = toml::to_string(&config).unwrap();
-            assert!(text.contains(&format!("actuator = \"{word}\"")), "{text}");
+            assert!(text.contains(&line), "{text}");
             assert_eq!(config.services[0].hotplug, word == "hotplug");
         }
     }
 
     #[test]
     fn a_daemon_that_runs_decides_for_itself() {
-        let words = ["govern", "--port", "1", "--set", "epoch=2s", "--set", "min_cores=2", "--record", "r"];
-        let args = Args::try_parse_from(words).unwrap();
-        assert_eq!(args.governing.whole(), ["--record", "--set epoch"]);
+        let words = ["--port", "1", "--config", "FILE", "--record", "r"];
+        let whole = written(&words, "epoch = \"2s\"\n[[service]]\nmin_cores = 2").unwrap().whole;
+        assert!(whole[0].starts_with("epoch of /") && whole[1..] == ["--record"], "{whole:?}");
     }
 }

@@ -65,7 +65,7 @@ fn possible_or_not<S: Serializer>(
 }
 
 pub fn run(args: &GovernArgs) -> Result<ExitCode> {
-    let config = args.configuration()?;
+    let config = args.configuration()?.config;
     warn_of_nothing(&config);
     let root = Root::system();
     let plans: Vec<Plan> =

@@ -41,14 +41,7 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
             profile_native(args.pid, args.length, unwinding, scratch).map_err(native_error)?
         }
     };
-    let profile = Profile::of(&stacks, args.threads.as_deref());
-    if let Some(threads) = args.threads.as_deref().filter(|_| !profile.pools.iter().any(|pool| pool.serves)) {
-        let names: Vec<&str> = profile.pools.iter().map(|pool| pool.name.as_str()).collect();
-        return Err(usage(format!(
-            "--threads {threads}: no thread at work has that in its name; there are {}",
-            names.join(", ")
-        )));
-    }
+    let profile = Profile::of(&stacks);
     if stacks.odd_lines > 0 {
         notes.push(format!("{} lines of the profiler were not understood", stacks.odd_lines));
     }
@@ -82,19 +75,19 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
                 .to_owned(),
             Kind::Jvm => "no method of the service's own holds a tenth of the request threads' \
                  CPU time\n\
-                 hint: was there load? --threads names the threads that serve it"
+                 hint: was there load?"
                 .to_owned(),
         };
         return Err(coded(Exit::Failed, why));
     }
     notes.extend(stripped);
-    eprintln!("roost hot: counting the calls of {} functions for {}", chosen.len(), args.slots_for);
+    eprintln!("roost hot: counting the calls of {} functions for {}", chosen.len(), args.counting());
     let mut requests = Requests::open(&root, &service, &mut notes);
     let counted = match &jvm {
         Some(jvm) => {
             let methods: Vec<String> = chosen.iter().filter_map(|seen| seen.frame.symbol.clone()).collect();
             let jars = jars(args)?;
-            let work = || count_calls(jvm, &jars, &methods, args.slots_for);
+            let work = || count_calls(jvm, &jars, &methods, args.counting());
             let (counted, course) = requests.during(work);
             let mut counted = counted.map_err(jvm_error)?;
             if let Some(course) = course {
@@ -105,7 +98,7 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
         }
         None => {
             let frames: Vec<Frame> = chosen.iter().map(|seen| seen.frame.clone()).collect();
-            count_functions(&root, args.pid, &frames, args.slots_for, |begins| {
+            count_functions(&root, args.pid, &frames, args.counting(), |begins| {
                 if begins {
                     requests.begin();
                     return None;

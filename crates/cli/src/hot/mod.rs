@@ -28,8 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.length < Duration::from_secs(1) || args.slots_for < Duration::from_millis(200) {
-        return Err(usage("--for needs a second or more, and --slots-for 200ms or more"));
+    if args.length < Duration::from_secs(1) {
+        return Err(usage("--for needs a second or more"));
     }
     let maps = format!("/proc/{}/maps", args.pid);
     let may_look = std::fs::read(&maps);

@@ -19,19 +19,9 @@ pub struct Args {
     #[arg(long, value_name = "PID")]
     pub pid: u32,
 
-    /// How long to profile
+    /// How long to profile; calls are then counted for a fifth of that
     #[arg(long = "for", value_name = "TIME", default_value = "15s")]
     pub length: Duration,
-
-    /// How long to count calls
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "3s",
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
-    pub slots_for: Duration,
 
     /// Calls for each request that are right: the number of shards
     /// [default: the fewest that fit a heavy function]
@@ -41,11 +31,6 @@ pub struct Args {
     /// The port whose requests count [default: all that the process listens on]
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-
-    /// Threads that serve requests have this text in their names
-    /// [default: those that read from sockets or do a tenth of the work]
-    #[arg(long, value_name = "TEXT", help_heading = "Advanced", hide_short_help = true)]
-    pub threads: Option<String>,
 
     /// Native: unwind stacks by frame pointers; the program must be built with them
     #[arg(long, help_heading = "Advanced", hide_short_help = true)]
@@ -73,4 +58,11 @@ pub struct Args {
     /// Print everything as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+impl Args {
+    /// How long to count calls.
+    pub fn counting(&self) -> Duration {
+        self.length / 5
+    }
 }

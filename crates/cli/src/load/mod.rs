@@ -20,7 +20,7 @@ use workload::{ArrivalKind, Popularity, Shape, SpecError};
 ///
 /// Requests are sent when they are due, whatever the server does, and latency counts from then. A
 /// figure is marked `late` if over a tenth of it is the generator's own lateness. The run is
-/// INVALID when that is so of the median or of --percentile.
+/// INVALID when that is so of the median or of the 99th percentile.
 ///
 /// An HTTP server is loaded over kept-alive connections of HTTP/1.1. A request takes any free
 /// connection; if none is free it waits, and its latency counts on. {words} in the URL and in the
@@ -89,10 +89,8 @@ struct Load {
     /// Connections, up to 20000
     #[arg(long, value_name = "N", default_value_t = 32)]
     connections: u32,
-    /// Threads, each with its share of the connections [default: one per CPU of --cpus, or 1]
-    #[arg(long, value_name = "N", help_heading = "Advanced", hide_short_help = true)]
-    threads: Option<u16>,
-    /// CPUs to pin the threads to, such as 6,7; preferably ones that the server does not use
+    /// CPUs such as 6,7, each with a thread that is pinned to it and has its share of the
+    /// connections; preferably ones that the server does not use [default: one thread, not pinned]
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuList>,
     /// The same seed sends the same requests at the same times
@@ -111,25 +109,6 @@ struct Load {
     /// CAP_SYS_NICE
     #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     realtime: bool,
-    /// The run is INVALID if this percentile, or the median, is the generator's own
-    #[arg(
-        long,
-        value_name = "pQ",
-        default_value = "p99",
-        value_parser = parse_percentile,
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
-    percentile: f64,
-    /// How often to report progress
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "1s",
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
-    interval: Duration,
     /// How often each key or word is asked for: uniform or zipf:S
     /// [default: uniform for keys, zipf:1 for words]
     #[arg(long, value_name = "LAW", help_heading = "Advanced", hide_short_help = true)]
@@ -141,6 +120,12 @@ struct Load {
     #[arg(long)]
     json: bool,
 }
+
+/// Between two lines of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// A run is invalid if this quantile, or the median, is the generator's own.
+const JUDGED: f64 = 0.99;
 
 /// When the next request is sent.
 #[derive(Clone, Copy, Debug)]
@@ -207,7 +192,7 @@ fn send<A: Asks>(load: &Load, plan: &Plan<A>) -> Result<ExitCode> {
         return Ok(exit_code(&outcome));
     }
     eprintln!(
-        "hint: more --threads on --cpus of their own, a longer --spin, or --realtime where the \
+        "hint: more --cpus of its own, a longer --spin, or --realtime where the \
          server shares its CPUs make a generator punctual"
     );
     Ok(exit_code(&outcome))
@@ -262,26 +247,18 @@ impl Load {
 
     /// A plan with these in it.
     fn in_force<A>(&self, plan: Plan<A>) -> Plan<A> {
-        let cpus = self.cpus.as_ref().map_or(1, |cpus| cpus.0.len() as u16);
         Plan {
             connections: self.connections,
-            threads: self.threads.unwrap_or(cpus),
+            threads: self.cpus.as_ref().map_or(1, |cpus| cpus.0.len() as u16),
             cpus: self.cpus.clone(),
             length: self.length(),
             warmup: self.warmup,
-            interval: self.interval,
+            interval: PROGRESS_EVERY,
             spin: self.spin,
             realtime: self.realtime,
-            judged: self.percentile,
+            judged: JUDGED,
             ..plan
         }
-    }
-}
-
-fn parse_percentile(text: &str) -> Result<f64, String> {
-    match text.strip_prefix('p').and_then(|percent| percent.parse::<f64>().ok()) {
-        Some(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
-        _ => Err(format!("`{text}` is no percentile: write one such as p99 or p99.9")),
     }
 }
 

@@ -56,17 +56,11 @@ pub struct Args {
     pub names: crate::metrics::Names,
 
     /// Ask the service for its own figures beside, once a second: memcached:HOST:PORT,
-    /// roost:HOST:PORT, or the address of a Prometheus page, http://HOST:PORT/metrics
+    /// roost:HOST:PORT, or the address of a Prometheus page with the names of its counter of
+    /// requests (all labels are added up) and of its 99th percentile in seconds (a histogram, a
+    /// summary or a gauge): http://HOST:PORT/metrics,rate=NAME,p99=NAME
     #[arg(long, value_name = "SOURCE", help_heading = "Advanced", hide_short_help = true)]
     pub scrape: Option<String>,
-
-    /// The counter of requests on that page; all its labels are added up
-    #[arg(long, value_name = "NAME", requires = "scrape", help_heading = "Advanced", hide_short_help = true)]
-    pub scrape_rate: Option<String>,
-
-    /// The 99th percentile in seconds on that page: a histogram, a summary or a gauge
-    #[arg(long, value_name = "NAME", requires = "scrape", help_heading = "Advanced", hide_short_help = true)]
-    pub scrape_p99: Option<String>,
 
     /// Take wake latencies as measured on that machine instead of as advertised: the JSON of
     /// `roost doctor --json --probe`

@@ -10,14 +10,25 @@ use observe::scrape::{Failure, Names, Scraper, Source};
 pub fn opened(args: &Args) -> Result<Option<Scraper>> {
     let Some(named) = &args.scrape else { return Ok(None) };
     let wrong = |failure: Failure| usage(format!("--scrape {named}: {failure:#}"));
-    let source = Source::named(named, names(args), 0.99).map_err(wrong)?;
+    let (address, names) = parts(named);
+    let source = Source::named(&address, names, 0.99).map_err(wrong)?;
     let scraper = Scraper::open(source).context("cannot ask the service beside")?;
     Ok(Some(scraper.map_err(wrong)?))
 }
 
-fn names(args: &Args) -> Names {
-    let called = ["--scrape-rate", "--scrape-p99"];
-    Names { rate: args.scrape_rate.clone(), tail: args.scrape_p99.clone(), called }
+/// The address, and the names of figures behind it.
+fn parts(named: &str) -> (String, Names) {
+    let mut names = Names { called: [",rate=NAME", ",p99=NAME"], ..Names::default() };
+    let mut address = String::new();
+    for (at, part) in named.split(',').enumerate() {
+        match part.split_once('=') {
+            Some(("rate", name)) if at > 0 => names.rate = Some(name.to_owned()),
+            Some(("p99", name)) if at > 0 => names.tail = Some(name.to_owned()),
+            // A comma of the address itself.
+            _ => address = if at == 0 { part.to_owned() } else { format!("{address},{part}") },
+        }
+    }
+    (address, names)
 }
 
 #[cfg(test)]
@@ -53,10 +64,10 @@ mod tests {
                 vec!["redis:127.0.0.1:6379".to_owned()],
                 "write memcached:HOST:PORT, roost:HOST:PORT or http://HOST:PORT/metrics",
             ),
-            (vec![format!("http://{free}/metrics")], "name the counter of requests with --scrape-rate"),
-            (vec![format!("http://{free}/metrics"), "--scrape-rate=x".into()], "start the service, or name"),
-            (vec!["https://127.0.0.1/metrics".into(), "--scrape-rate=x".into()], "http://"),
-            (vec![format!("roost:{free}"), "--scrape-rate=x".into()], "leave out --scrape-rate"),
+            (vec![format!("http://{free}/metrics")], "name the counter of requests with ,rate=NAME"),
+            (vec![format!("http://{free}/metrics,rate=x")], "start the service, or name"),
+            (vec!["https://127.0.0.1/metrics,rate=x".into()], "http://"),
+            (vec![format!("roost:{free},rate=x")], "leave out ,rate=NAME"),
         ] {
             let flags: Vec<&str> =
                 std::iter::once("--scrape").chain(flags.iter().map(String::as_str)).collect();
@@ -77,13 +88,10 @@ mod tests {
         let board = Arc::new(Mutex::new(Some(sleep::tests::everything())));
         let address = sleep::serve("127.0.0.1:0".parse().unwrap(), &Default::default(), board).unwrap();
         let page = format!("http://{address}/metrics");
-        let args = parsed(&[
-            "--scrape",
-            &page,
-            "--scrape-rate=roost_observed_requests",
-            "--scrape-p99=roost_observed_response_seconds",
-        ]);
-        let reading = Source::named(&page, names(&args), 0.99).unwrap().ask().unwrap();
+        let named = format!("{page}?a=b,c,rate=roost_observed_requests,p99=roost_observed_response_seconds");
+        let (address, names) = parts(&named);
+        assert_eq!(address, format!("{page}?a=b,c"));
+        let reading = Source::named(&address, names, 0.99).unwrap().ask().unwrap();
         assert_eq!(reading.requests, 1.0);
         let Some(Tail::Buckets(buckets)) = reading.tail else { panic!("no histogram: {reading:?}") };
         assert_eq!(buckets.last(), Some(&(f64::INFINITY, 1.0)));

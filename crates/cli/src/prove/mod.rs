@@ -56,7 +56,7 @@ pub struct Setup {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (pairs, settling) = (args.pairs()?, args.settling()?);
     let governing = args.governing()?;
-    let config = governing.configuration()?;
+    let config = governing.configuration()?.config;
     let root = block::root_of(&governing);
     if let Some(daemon) = running(&config.socket) {
         return Err(coded(

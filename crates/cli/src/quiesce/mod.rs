@@ -10,12 +10,13 @@ mod page;
 
 pub use options::Args;
 
+use crate::config_file::Written;
 use crate::daemon::{Request, View, govern};
 use crate::live::{Live, print_line};
 use crate::run_folder::Place;
 use crate::thinned::Thinned;
 use ::daemon::quiesce::Quiesce;
-use ::daemon::{Config, ControllerReport, Seen, Status};
+use ::daemon::{ControllerReport, Seen, Status};
 use anyhow::Result;
 use linux::Root;
 use machine::{Duration, Instant};
@@ -27,13 +28,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(200);
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let config = Config {
-        quiesce: vec![args.table()?],
-        socket: crate::daemon::socket_or(args.socket.as_ref(), &Root::system()),
-        record: args.record.clone(),
-        metrics: args.names.address(),
-        ..Config::default()
-    };
+    let Written { config, whole } = args.configuration()?;
     for table in config.part().tables() {
         table.check().map_err(crate::daemon::refused)?;
     }
@@ -57,7 +52,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         take_over: false,
         names: &args.names,
         length: args.length,
-        whole: args.whole(),
+        whole,
     };
     govern(request, Arc::new(Mutex::new(view)))
 }

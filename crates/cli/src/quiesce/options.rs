@@ -1,10 +1,11 @@
 //! The arguments of `roost quiesce`.
 
-use crate::setting::{self, Setting};
-use ::daemon::quiesce::QuiesceConfig;
+use crate::config_file::{self, Written};
 use anyhow::Result;
+use linux::Root;
 use machine::Duration;
 use std::path::PathBuf;
+use toml::{Table, Value};
 
 /// Let background work stand still while critical work waits, so that all CPUs sleep together
 ///
@@ -42,10 +43,9 @@ pub struct Args {
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
-    /// Set another key of a `[[quiesce]]` (domain, max_pause, max_share, trigger, freezer, always,
-    /// realtime), as in roost.toml; may be given again
-    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
-    pub settings: Vec<Setting>,
+    /// Its other keys, and those of the daemon, in the words of roost.toml
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
+    pub config: Option<PathBuf>,
     /// Folder for a log of all that was decided upon, for `roost replay`
     #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub record: Option<PathBuf>,
@@ -66,20 +66,23 @@ pub struct Args {
 }
 
 impl Args {
-    /// The table of the configuration that says the same.
-    pub fn table(&self) -> Result<QuiesceConfig> {
-        let (critical, background) = (self.critical.clone(), self.background.clone());
-        let table = QuiesceConfig { critical, background, ..QuiesceConfig::default() };
-        setting::set(table, &self.settings, &[])
-    }
-
-    /// Options that a daemon which runs has decided for itself.
-    pub fn whole(&self) -> Vec<String> {
+    /// The configuration that says the same, and the part of it that a daemon which runs has decided
+    /// for itself.
+    pub fn configuration(&self) -> Result<Written> {
+        let mut own = Table::new();
+        own.insert("critical".to_owned(), Value::try_from(&self.critical)?);
+        own.insert("background".to_owned(), Value::try_from(&self.background)?);
+        let (file, socket) = (self.config.as_deref(), self.socket.as_ref());
+        let mut written = config_file::configuration(file, "quiesce", own, socket, &Root::system())?;
+        let config = &mut written.config;
+        config.record = self.record.clone().or_else(|| config.record.take());
+        config.metrics = self.names.address().or(config.metrics);
         let given = [
             ("--record", self.record.is_some()),
             ("--metrics", self.names.address().is_some()),
             ("--out", self.out.is_some()),
         ];
-        given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned()).collect()
+        written.whole.extend(config_file::given(&given));
+        Ok(written)
     }
 }

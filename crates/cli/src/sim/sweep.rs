@@ -31,26 +31,27 @@ use std::sync::{Mutex, PoisonError};
 /// Simulate a grid over any keys of a scenario; can be resumed after a kill
 ///
 /// Axes are those of the scenario's sweep table and every --set with several values. Finished cells
-/// are kept: the same command with --resume does the others. The table is DIR/cells.csv, one row
+/// are kept: the same command with the same --out does the others. The table is DIR/cells.csv, one row
 /// per cell.
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../../help/sim-sweep.txt"))]
 pub struct Args {
-    /// The scenario file; with --resume, that of the folder if none is named
+    /// The scenario file; that of the folder --out if none is named
     #[arg(value_name = "SCENARIO")]
     scenario: Option<PathBuf>,
     #[command(flatten)]
     options: Options,
-    /// Folder for the run; finished cells in it are kept [default: runs/sim-NAME-DATE-TIME]
-    #[arg(long, value_name = "DIR", conflicts_with = "resume")]
-    out: Option<PathBuf>,
-    /// Go on with the sweep in this folder
+    /// Folder for the run; a sweep in it goes on, and its finished cells are kept
+    /// [default: runs/sim-NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
-    resume: Option<PathBuf>,
-    /// Columns of the table that is printed
-    /// [default: the scenario's figure, or mean,p99,cpu_watts,joules_per_request]
-    #[arg(long, value_name = "FIGURES", value_delimiter = ',')]
-    metrics: Vec<Figure>,
+    out: Option<PathBuf>,
+}
+
+impl Args {
+    /// The folder of the sweep that goes on with its own scenario.
+    fn begun(&self) -> Option<&PathBuf> {
+        self.out.as_ref().filter(|_| self.scenario.is_none())
+    }
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -58,12 +59,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     options::tell_of_shape(&document)?;
     let planned = grid::cells(&document)?;
     let started = folder::started()?;
-    let place = match &args.resume {
+    let place = match args.begun() {
         Some(place) => place.clone(),
         None => options::folder(args.out.as_deref(), &document, &started, CELLS)?.make()?,
     };
     let earlier = earlier(&place)?;
-    if args.resume.is_some() && earlier.is_none() {
+    if args.begun().is_some() && earlier.is_none() {
         return Err(not_begun(&place));
     }
     folder::create(&place)?;
@@ -93,12 +94,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let scenario = document.scenario().map_err(usage)?;
     let facts = Facts::new(&info, &about, &scenario);
     let swept: Vec<Swept<'_>> = cells.iter().map(swept).collect();
-    let page = folder::write_report(&place, &page::sweep_page(&facts, &swept, &args.metrics))?;
+    let page = folder::write_report(&place, &page::sweep_page(&facts, &swept))?;
     let end = format!("table: {}\n{page}\n", place.join(CSV).display());
     if args.options.json {
         print(&format!("{}\n", serde_json::to_string_pretty(&AsJson { about, cells: &cells })?))?;
     } else {
-        print(&format!("{}\n{end}", told(args, &scenario, &about, &cells)))?;
+        print(&format!("{}\n{end}", told(&scenario, &about, &cells)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,7 +108,7 @@ const CSV: &str = "cells.csv";
 
 /// The swept scenario: the one named, or that of the folder, with the changes of the command line.
 fn document(args: &Args) -> Result<Document> {
-    let document = match (&args.scenario, &args.resume) {
+    let document = match (&args.scenario, args.begun()) {
         (None, Some(place)) => {
             let info = earlier(place)?.ok_or_else(|| not_begun(place))?;
             let scenario = info.config.get(folder::SCENARIO).and_then(toml::Value::as_table);
@@ -123,7 +124,7 @@ fn document(args: &Args) -> Result<Document> {
 
 fn not_begun(place: &Path) -> anyhow::Error {
     usage(format!(
-        "{}: no sweep was begun here\n\nhint: name its folder, or begin one with --out",
+        "{}: no sweep was begun here\n\nhint: name its folder, or begin one with a scenario",
         place.display()
     ))
 }
@@ -244,12 +245,9 @@ struct AsJson<'a> {
 }
 
 /// The table for a terminal, and its foundations.
-fn told(args: &Args, scenario: &Scenario, about: &Results, cells: &[Cell]) -> String {
+fn told(scenario: &Scenario, about: &Results, cells: &[Cell]) -> String {
     let named = |names: &[String]| names.iter().filter_map(|name| name.parse().ok()).collect::<Vec<Figure>>();
-    let mut figures = args.metrics.clone();
-    if figures.is_empty() {
-        figures = scenario.figure.as_ref().map(|figure| named(&figure.y)).unwrap_or_default();
-    }
+    let mut figures = scenario.figure.as_ref().map(|figure| named(&figure.y)).unwrap_or_default();
     if figures.is_empty() {
         figures = named(&DEFAULT_METRICS.map(str::to_owned));
     }

@@ -44,9 +44,6 @@ pub struct Args {
         hide_short_help = true
     )]
     class: Vec<Class>,
-    /// Hold nothing: a plain proxy
-    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
-    no_hold: bool,
     /// All of this as TOML, TLS and more; unknown keys are refused
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
@@ -114,7 +111,6 @@ impl Args {
         }
         config.goal = self.goal.unwrap_or(config.goal);
         config.period = self.period.map(::proxy::Period).or(config.period);
-        config.hold &= !self.no_hold;
         // Before the file's: flags are nearer to the hand.
         config.classes = self.class.iter().cloned().chain(config.classes).collect();
         Ok(config)
@@ -188,7 +184,6 @@ mod tests {
         assert_eq!(names, ["live", "b", "a"]);
         assert_eq!(config.servers, [Server::at("http://h:1")]);
         assert_eq!(typed(&["--config", file, "--to", "http://h:2"]).servers, [Server::at("http://h:2")]);
-        assert!(!typed(&["--to", "http://h:2", "--no-hold"]).hold);
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Remote {
         let address = config.wake.as_ref().and_then(|wake| wake.http);
         let bind = |address| {
             TcpListener::bind(address).map_err(|cause| {
-                usage(format!("cannot listen at {address}: {cause}; choose another with --http"))
+                usage(format!("cannot listen at {address}: {cause}; write another in [wake] http"))
             })
         };
         Ok(Self(Mutex::new(address.map(bind).transpose()?)))

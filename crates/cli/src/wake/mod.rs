@@ -14,12 +14,13 @@ mod page;
 
 pub use http::Remote;
 
+use crate::config_file::Written;
 use crate::daemon::{Request, View, govern};
 use crate::exit::usage;
 use crate::live::Live;
 use crate::run_folder::Place;
 use ::daemon::wake::{Calibration, WakeError, WakeStatus};
-use ::daemon::{Config, ControllerReport, Seen};
+use ::daemon::{ControllerReport, Seen};
 use anyhow::Result;
 use clap::Subcommand;
 use linux::Root;
@@ -63,16 +64,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if options.calibrate {
         return calibrate(options);
     }
-    let wake = options.table()?;
+    let Written { config, whole } = options.configuration()?;
+    let wake = config.wake.clone().unwrap_or_default();
     // A wrong option is an error before any measurement.
     wake.options().map_err(crate::daemon::refused)?;
     let measures = wake.exit_latency.is_none();
-    let config = Config {
-        wake: Some(wake),
-        socket: crate::daemon::socket_or(options.socket.as_ref(), &Root::system()),
-        metrics: options.names.address(),
-        ..Config::default()
-    };
     let started = crate::run_folder::started()?;
     let place = (options.out.is_some() || !options.json)
         .then(|| page::place(options.out.as_deref(), &started))
@@ -95,7 +91,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         take_over: false,
         names: &options.names,
         length: options.length,
-        whole: options.whole(),
+        whole,
     };
     govern(request, Arc::new(Mutex::new(view)))
 }
@@ -151,7 +147,8 @@ impl View for Windows {
 }
 
 fn calibrate(options: &options::Options) -> Result<ExitCode> {
-    let wake = options.table()?.options().map_err(crate::daemon::refused)?;
+    let wake = options.configuration()?.config.wake.unwrap_or_default();
+    let wake = wake.options().map_err(crate::daemon::refused)?;
     crate::signals::put_back_at_end(std::path::Path::new("/proc/self/exe"))?;
     let limits = Arbiter::new(&Root::system(), "roost wake --calibrate").idle;
     limits.hold("wake", &wake.cpus).map_err(|error| crate::daemon::refused(WakeError::from(error).into()))?;

@@ -1,11 +1,11 @@
 //! The options of `roost wake`.
 
-use crate::setting::{self, Setting};
-use ::daemon::wake::WakeConfig;
+use crate::config_file::{self, Written};
 use anyhow::Result;
+use linux::Root;
 use machine::{CpuList, Duration};
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use toml::Table;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -15,34 +15,9 @@ pub struct Options {
     /// Measure the time that waking takes, say it, and end
     #[arg(long)]
     pub calibrate: bool,
-    /// Hear announcements in datagrams here; needs --token-file
-    #[arg(
-        long,
-        value_name = "ADDR",
-        value_parser = crate::exit::parse_address,
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
-    udp: Option<SocketAddr>,
-    /// Hear announcements over HTTP here (POST /wake); needs --token-file
-    #[arg(
-        long,
-        value_name = "ADDR",
-        value_parser = crate::exit::parse_address,
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
-    pub http: Option<SocketAddr>,
-    /// The token that remote callers must show; readable by its owner alone
+    /// Its other keys, and those of the daemon, in the words of roost.toml
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
-    token_file: Option<PathBuf>,
-    /// Set another key of `[wake]` (exit_latency, margin, act, alarm, max_stay, max_rate, max_share,
-    /// max_share_of_all, users, remote, remote_cpus), as in roost.toml; may be given again
-    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
-    settings: Vec<Setting>,
-    /// Foresee the answers of disks, from the kernel's own events: no program need say anything
-    #[arg(long)]
-    disks: bool,
+    pub config: Option<PathBuf>,
     #[command(flatten)]
     pub names: crate::metrics::Names,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
@@ -60,27 +35,25 @@ pub struct Options {
 }
 
 impl Options {
-    /// The table of the configuration that says the same.
-    pub fn table(&self) -> Result<WakeConfig> {
-        let table = WakeConfig {
-            cpus: self.cpus.as_ref().map(ToString::to_string),
-            udp: self.udp,
-            http: self.http,
-            token_file: self.token_file.clone(),
-            disks: self.disks,
-            ..WakeConfig::default()
-        };
-        setting::set(table, &self.settings, &[])
-    }
-
-    /// Options that a daemon which runs has decided for itself.
-    pub fn whole(&self) -> Vec<String> {
+    /// The configuration that says the same, and the part of it that a daemon which runs has decided
+    /// for itself.
+    pub fn configuration(&self) -> Result<Written> {
+        let mut own = Table::new();
+        if let Some(cpus) = &self.cpus {
+            own.insert("cpus".to_owned(), cpus.to_string().into());
+        }
+        let (file, socket) = (self.config.as_deref(), self.socket.as_ref());
+        let mut written = config_file::configuration(file, "wake", own, socket, &Root::system())?;
+        let config = &mut written.config;
+        config.metrics = self.names.address().or(config.metrics);
+        let http = config.wake.as_ref().is_some_and(|wake| wake.http.is_some());
         let given = [
             ("--metrics", self.names.address().is_some()),
             ("--out", self.out.is_some()),
             // The daemon's own page of HTTP is configured with it.
-            ("--http", self.http.is_some()),
+            ("http of [wake]", http),
         ];
-        given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned()).collect()
+        written.whole.extend(config_file::given(&given));
+        Ok(written)
     }
 }

@@ -13,7 +13,7 @@ fn demo(place: &Path, flags: &[&str]) -> Command {
     let temporary = place.join("tmp");
     fs::create_dir_all(&temporary).unwrap();
     let mut command = Command::new(ROOST);
-    command.args(["demo", "--plain", "--out"]).arg(place.join("run")).args(flags).env("TMPDIR", temporary);
+    command.args(["demo", "--out"]).arg(place.join("run")).args(flags).env("TMPDIR", temporary);
     command
 }
 

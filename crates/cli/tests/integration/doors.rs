@@ -1,7 +1,7 @@
 //! Where root leaves files in a folder of another user, who has planted links there. What cannot be
 //! had here is said, and the test passes.
 
-use crate::fixture::{ROOST, Server, is_installed, repository, skipped};
+use crate::fixture::{ConfigFile, ROOST, Server, is_installed, repository, skipped};
 use crate::governing::{Memcached, cannot};
 use linux::EndsWithParent as _;
 use std::fs;
@@ -172,11 +172,11 @@ fn a_runs_folder_is_filled_through_no_link_of_a_strangers() {
 fn a_store_puts_socket_and_state_through_no_link_of_a_strangers() {
     let Some(place) = Place::new("files of a store") else { return };
     place.plant("way", &place.roots());
-    for (option, file) in [("--unix", "way/store.sock"), ("--state", "way/state")] {
-        let file = place.theirs(file);
+    for (option, kind, file) in [("--listen", "unix:", "way/store.sock"), ("--state", "", "way/state")] {
+        let file = format!("{kind}{}", text(&place.theirs(file)));
         let arguments = ["serve", "--port", "0", "--memory-limit", "64m", "--idle-actuator", "none"];
         let mut command = Command::new(ROOST);
-        command.args(arguments).args([option, text(&file)]).stdin(Stdio::null()).ends_with_parent();
+        command.args(arguments).args([option, &file]).stdin(Stdio::null()).ends_with_parent();
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
@@ -190,7 +190,8 @@ fn a_store_puts_socket_and_state_through_no_link_of_a_strangers() {
     }
     // In the folder itself it listens, and only root may connect.
     let socket = place.theirs("store.sock");
-    let server = Server::start(&["--memory-limit", "64m", "--unix", text(&socket)]);
+    let at = format!("unix:{}", text(&socket));
+    let server = Server::start(&["--memory-limit", "64m", "--listen", "127.0.0.1", "--listen", &at]);
     assert_eq!(fs::metadata(&socket).unwrap().mode() & 0o777, 0o600);
     assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
     assert_eq!(server.terminate().0, Some(0));
@@ -207,7 +208,8 @@ fn an_audit_lies_where_nobody_can_take_it_away() {
     let (port, socket) = (service.port.to_string(), place.folder.path().join("govern.sock"));
     let audit = |file: &Path| {
         let govern = ["govern", "--port", &port, "--json", "--for", "1s", "--socket", text(&socket)];
-        place.meets_a_link("--audit", &[&govern[..], &["--set", &format!("audit={}", text(file))]].concat())
+        let config = ConfigFile::new(&format!("audit = {:?}", text(file)));
+        place.meets_a_link("--audit", &[&govern[..], &["--config", &config]].concat())
     };
     let link = place.plant("audit.jsonl", &place.secret());
     let done = audit(&link);

@@ -1,7 +1,7 @@
 //! Every signal that ends a process, sent to every command that changes the machine or holds what
 //! is a client's: each ends as by SIGTERM, and puts back.
 
-use crate::fixture::{IdleLimits, ROOST, signal, skipped};
+use crate::fixture::{ConfigFile, IdleLimits, ROOST, signal, skipped};
 use crate::governing::{Governor, Memcached, cannot};
 use crate::putting_back::{limits, machine, start, wait_for_limits};
 use crate::quiescing::{self, Example};
@@ -30,8 +30,9 @@ fn a_store_puts_back_saves_and_ends_on_every_signal() {
     for name in SIGNALS {
         let machine = machine();
         let (state, socket) = (machine.path().join("learned"), machine.path().join("store.sock"));
-        let flags = ["--policy", "all-awake", "--state", state.to_str().unwrap(), "--unix"];
-        let flags = [&flags[..], &[socket.to_str().unwrap()]].concat();
+        let flags = ["--policy", "all-awake", "--state", state.to_str().unwrap(), "--listen", "127.0.0.1"];
+        let place = format!("unix:{}", socket.display());
+        let flags = [&flags[..], &["--listen", &place]].concat();
         let server = start(machine.path(), &flags);
         wait_for_limits(machine.path(), "2");
         assert!(socket.exists());
@@ -89,8 +90,9 @@ fn a_governor_gives_its_service_back_on_every_signal_and_a_daemon_reloads_on_one
     let before = server.place();
     let port = server.port.to_string();
     let one_core = |epoch: &serde_json::Value| crate::governing::cpus(epoch) == 1;
+    let file = ConfigFile::new("epoch = \"50ms\"");
     for name in ending_controllers() {
-        let mut governor = Governor::start(folder.path(), &["--port", &port, "--set", "epoch=50ms"]);
+        let mut governor = Governor::start(folder.path(), &["--port", &port, "--config", &file]);
         governor.until("one core", one_core);
         let (code, said) = governor.end_by(name);
         assert_eq!(code, Some(0), "SIG{name}: {said}");
@@ -110,7 +112,7 @@ fn a_governor_gives_its_service_back_on_every_signal_and_a_daemon_reloads_on_one
 #[test]
 fn a_planner_closes_its_window_on_every_signal() {
     for name in ending_controllers() {
-        let Some(planner) = Planner::start(&[]) else { return };
+        let Some(planner) = Planner::start("") else { return };
         let before = waking::limit(waking::cpu());
         let client = planner.client("last");
         client.wake(&[waking::cpu()], client.now() + Duration::from_millis(1), Duration::from_millis(95));
@@ -124,7 +126,7 @@ fn what_is_frozen_is_let_go_on_every_signal() {
     const TEST: &str = "what_is_frozen_is_let_go_on_every_signal";
     let example = Example::start();
     for name in ending_controllers() {
-        let Some((mut child, mut lines)) = quiescing::frozen(TEST, &example, &["--set", "max_pause=10s"])
+        let Some((mut child, mut lines)) = quiescing::frozen(TEST, &example, "max_pause = \"10s\"", &[])
         else {
             return;
         };
@@ -197,7 +199,7 @@ fn a_view_gives_the_terminal_back_on_every_signal() {
     let (port, pid) = (format!("127.0.0.1:{}", store.port), store.pid().to_string());
     let out = tempfile::tempdir().unwrap();
     let out = out.path().to_str().unwrap();
-    let top = ["top", "--server", &port];
+    let top = ["top", &port];
     let observe = ["observe", "--pid", &pid, "--for", "10m", "--live", "--out", out];
     for command in [&top[..], &observe] {
         for (name, _) in COMMON {
@@ -290,7 +292,7 @@ fn a_demo_that_is_ended_puts_back_and_keeps_what_it_saw() {
     for (name, _) in COMMON {
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new(ROOST)
-            .args(["demo", "--plain", "--peak", "1k", "--phase-length", "10m", "--rounds", "3", "--out"])
+            .args(["demo", "--peak", "1k", "--phase-length", "10m", "--rounds", "3", "--out"])
             .arg(folder.path().join("run"))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

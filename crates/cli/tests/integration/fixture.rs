@@ -1,8 +1,11 @@
 //! A running `roost serve`, and plain sockets to it.
 
 use linux::EndsWithParent as _;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -228,6 +231,27 @@ impl Client {
                 found = Some(value.to_owned());
             }
         }
+    }
+}
+
+/// A file for `--config`, which stands for its path; it goes with this.
+pub struct ConfigFile(tempfile::TempPath);
+
+impl ConfigFile {
+    pub fn new(text: &str) -> Self {
+        let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a temporary file");
+        file.write_all(text.as_bytes()).expect("written");
+        // Commands of other users read it too.
+        file.as_file().set_permissions(Permissions::from_mode(0o644)).expect("its mode");
+        Self(file.into_temp_path())
+    }
+}
+
+impl Deref for ConfigFile {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
     }
 }
 

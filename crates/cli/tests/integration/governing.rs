@@ -1,6 +1,6 @@
 //! `roost govern` on a real memcached that knows nothing of it: parked, held, and found as it was.
 
-use crate::fixture::{Client, IdleLimits, ROOST, is_installed, signal, skipped};
+use crate::fixture::{Client, ConfigFile, IdleLimits, ROOST, is_installed, signal, skipped};
 use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ impl Governor {
         let limits = IdleLimits::shared();
         let socket = folder.join("govern.sock");
         let mut command = Command::new(ROOST);
-        let daemon = if flags.contains(&"--config") { "daemon" } else { "govern" };
+        let daemon = if flags.first() == Some(&"--config") { "daemon" } else { "govern" };
         command.args([daemon, "--json", "--socket"]).arg(&socket).args(flags);
         prepare(&mut command);
         let mut child = command
@@ -229,7 +229,8 @@ fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
     let all = linux::allowed_cpus().expect("CPUs").0.len();
     let record = folder.path().join("record");
     let port = server.port.to_string();
-    let flags = ["--port", &port, "--goal", "10s@p99", "--set", "epoch=100ms", "--record"];
+    let file = ConfigFile::new("epoch = \"100ms\"");
+    let flags = ["--port", &port, "--goal", "10s@p99", "--config", &file, "--record"];
     let mut governor =
         Governor::start(folder.path(), &[&flags[..], &[record.to_str().expect("UTF-8")]].concat());
     // No request comes, so one core is enough, whatever else runs on this machine.
@@ -282,7 +283,8 @@ fn a_burst_between_two_epochs_wakes_all_cores_long_before_the_epoch_ends() {
     let server = Memcached::start(folder.path());
     let record = folder.path().join("record");
     let port = server.port.to_string();
-    let flags = ["--port", &port, "--goal", "10s@p99", "--set", "epoch=5s", "--record"];
+    let file = ConfigFile::new("epoch = \"5s\"");
+    let flags = ["--port", &port, "--goal", "10s@p99", "--config", &file, "--record"];
     let mut governor =
         Governor::start(folder.path(), &[&flags[..], &[record.to_str().expect("UTF-8")]].concat());
     let all = linux::allowed_cpus().expect("CPUs").0.len();
@@ -325,16 +327,8 @@ fn a_memcached_that_hangs_is_lost_and_not_parked() {
     let server = Memcached::start(folder.path());
     let port = server.port.to_string();
     let all = linux::allowed_cpus().expect("CPUs").0.len();
-    let flags = [
-        "--port",
-        &port,
-        "--goal",
-        "10s@p99",
-        "--set",
-        "epoch=100ms",
-        "--set",
-        "telemetry=memcached+requests",
-    ];
+    let file = ConfigFile::new("epoch = \"100ms\"\n[[service]]\ntelemetry = \"memcached+requests\"");
+    let flags = ["--port", &port, "--goal", "10s@p99", "--config", &file];
     let mut governor = Governor::start(folder.path(), &flags);
     let epoch = governor.until("one core", |epoch| cpus(epoch) == 1);
     let seen_by = epoch["seen_by"].as_str().expect("text");
@@ -387,10 +381,10 @@ fn a_prometheus_page_is_telemetry_enough() {
         }
     });
     let source =
-        format!("telemetry={{ prometheus = \"{url}\", rate = \"requests_total\", tail = \"seconds\" }}");
-    let names = ["--set", &source];
-    let flags = ["--port", &port, "--goal", "5ms@p99", "--set", "epoch=100ms"];
-    let mut governor = Governor::start(folder.path(), &[&flags[..], &names].concat());
+        format!("telemetry = {{ prometheus = \"{url}\", rate = \"requests_total\", tail = \"seconds\" }}");
+    let file = ConfigFile::new(&format!("epoch = \"100ms\"\n[[service]]\n{source}"));
+    let flags = ["--port", &port, "--goal", "5ms@p99", "--config", &file];
+    let mut governor = Governor::start(folder.path(), &flags);
     let epoch = governor.until("one core", |epoch| cpus(epoch) == 1);
     assert_eq!(epoch["seen_by"], url.as_str());
     assert_eq!((&epoch["service"]["rate"], &epoch["service"]["tail"]), (&0.0.into(), &Value::Null));
@@ -433,7 +427,8 @@ fn a_governor_that_was_killed_leaves_what_restore_puts_back() {
     let before = server.place();
     let port = server.port.to_string();
     // No load: silence is parked at once.
-    let mut governor = Governor::start(folder.path(), &["--port", &port, "--set", "epoch=50ms"]);
+    let file = ConfigFile::new("epoch = \"50ms\"");
+    let mut governor = Governor::start(folder.path(), &["--port", &port, "--config", &file]);
     governor.until("one core", |epoch| cpus(epoch) == 1);
     governor.child.kill().expect("SIGKILL");
     governor.child.wait().expect("its end");
@@ -452,7 +447,9 @@ fn a_dry_run_decides_and_touches_nothing() {
     let server = Memcached::start(folder.path());
     let before = server.place();
     let port = server.port.to_string();
-    let mut governor = Governor::start(folder.path(), &["--port", &port, "--set", "epoch=50ms", "--dry-run"]);
+    let file = ConfigFile::new("epoch = \"50ms\"");
+    let flags = ["--port", &port, "--config", &file, "--dry-run"];
+    let mut governor = Governor::start(folder.path(), &flags);
     governor.until("one core", |epoch| cpus(epoch) == 1 && epoch["actuator"].is_null());
     assert_eq!(server.place(), before);
     let status = String::from_utf8(governor.ask(&["status"]).stdout).expect("text");
@@ -619,10 +616,11 @@ fn what_is_wrong_is_one_clear_error_with_its_code() {
     };
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its number");
     let free = free.port().to_string();
+    let telemetry = ConfigFile::new("[[service]]\ntelemetry = \"memcached\"");
     for (words, code, told) in [
         (&["govern", "--port", &free][..], 2, "no process listens on TCP port"),
         (&["govern", "--pid", "4000000"], 2, "no process 4000000"),
-        (&["govern", "--port", &free, "--set", "telemetry=memcached"], 2, "memcached+requests"),
+        (&["govern", "--port", &free, "--config", &telemetry], 2, "memcached+requests"),
         (&["govern", "--port", &free, "--goal", "fast"], 2, "such as 300us@p99"),
         (&["daemon", "--config", "none.toml"], 2, "--config"),
         (&["status", "--socket", "none.sock"], 1, "roost daemon"),

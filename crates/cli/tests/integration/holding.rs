@@ -1,7 +1,7 @@
 //! One arbiter on a machine: stores and services on the same CPUs. Stores ask the daemon where one
 //! runs.
 
-use crate::fixture::{IdleLimits, ROOST, Server, signal, skipped};
+use crate::fixture::{ConfigFile, IdleLimits, ROOST, Server, signal, skipped};
 use crate::governing::{Governor, Memcached, cannot};
 use linux::EndsWithParent as _;
 use std::fs;
@@ -97,7 +97,8 @@ fn store(folder: &Path) -> Server {
 fn governor(folder: &Path, port: u16) -> Governor {
     let port = port.to_string();
     // Whatever idle states there are: the limit is written where the kernel has a file for it.
-    let flags = ["--port", &port, "--policy", "fixed", "--idle", "70us", "--set", "epoch=50ms"];
+    let file = ConfigFile::new("epoch = \"50ms\"");
+    let flags = ["--port", &port, "--policy", "fixed", "--idle", "70us", "--config", &file];
     let mut governor = Governor::start(folder, &flags);
     governor.until("an epoch", |epoch| epoch["epochs"].as_u64() > Some(1));
     governor
@@ -235,7 +236,8 @@ fn what_another_process_needs_is_not_parked() {
     let memcached = Memcached::start(folder.path());
     let port = memcached.port.to_string();
     // No request comes, so one core is enough, and all other work has to leave the other.
-    let flags = ["--port", &port, "--goal", "10s@p99", "--set", "epoch=50ms", "--set", "park=all"];
+    let file = ConfigFile::new("epoch = \"50ms\"\npark = \"all\"");
+    let flags = ["--port", &port, "--goal", "10s@p99", "--config", &file];
     let govern = || {
         let mut governor = Governor::start(folder.path(), &flags);
         governor.until("one core", |epoch| epoch["cpus"].as_array().is_some_and(|cpus| cpus.len() == 1));

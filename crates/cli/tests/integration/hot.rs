@@ -53,16 +53,7 @@ impl Loaded {
 
     fn hot(&self, out: &Path, more: &[&str]) -> Output {
         Command::new(ROOST)
-            .args([
-                "hot",
-                "--json",
-                "--for",
-                "3s",
-                "--slots-for",
-                "2s",
-                "--pid",
-                &self.process.id().to_string(),
-            ])
+            .args(["hot", "--json", "--for", "3s", "--pid", &self.process.id().to_string()])
             .arg("--out")
             .arg(out)
             .args(more)

@@ -4,7 +4,7 @@
 //! The service is this test program again (`puppet`), whose threads enter, compute, wait and die as
 //! they are told; and a JVM with the agent.
 
-use crate::fixture::{ROOST, repository, signal};
+use crate::fixture::{ConfigFile, ROOST, repository, signal};
 use crate::jvm::Jvm;
 use linux::EndsWithParent as _;
 use machine::CpuId;
@@ -473,11 +473,14 @@ fn what_is_wrong_is_told_with_what_to_do() {
     let writer = format!("written by process {}", service.child.id());
     assert!(code == Some(2) && said.contains(&writer), "{code:?}: {said}");
     let root = machine.folder.path().to_str().unwrap();
+    let clocks = ConfigFile::new("[[hurry_up]]\nmin = \"2GHz\"\nmid = \"1GHz\"");
+    let cpus = ConfigFile::new("[[hurry_up]]\ncpus = \"999\"");
+    let means = ConfigFile::new("frequency_actuator = \"duty-cycle\"");
     for (flags, told) in [
-        (&["--set", "min=2GHz", "--set", "mid=1GHz"][..], "f_min"),
-        (&["--set", "cpus=999"], "leaves none"),
+        (&["--config", &*clocks][..], "f_min"),
+        (&["--config", &*cpus], "leaves none"),
         (&["--threshold", "soon"], "such as p75"),
-        (&["--set", "frequency_actuator=duty-cycle"], "allow_msr = true"),
+        (&["--config", &*means], "allow_msr = true"),
     ] {
         let (code, said) = refused(&machine, &[&["--root", root][..], flags].concat());
         assert!(code == Some(2) && said.contains(told), "{flags:?}, {code:?}: {said}");
@@ -532,7 +535,8 @@ fn nobody_inside_costs_no_wake_up_and_a_writer_that_lies_costs_its_own_service_a
             }
         }
     });
-    for flags in [&["--preset", "paper"][..], &[]] {
+    let file = ConfigFile::new("[[hurry_up]]\npreset = \"paper\"");
+    for flags in [&["--config", &*file][..], &[]] {
         let mut governor = machine.governor(flags);
         let status = governor.until("a look", |_| true);
         assert!(status["hot"].as_array().unwrap().is_empty() && none_is_fast(&status), "{status}");

@@ -141,7 +141,7 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     let machines = documents.check("sim machines", &["tradeoffs-sandybridge"]);
     assert_eq!(machines["machines"][0]["states"][1]["break_even_ns"], 106_000, "{machines}");
     documents.check("restore", &["--root", folder.path().to_str().unwrap()]);
-    documents.check("top", &["--server", &address]);
+    documents.check("top", &[&address]);
     let load = documents
         .check("load", &[&address, "--rate", "200", "--for", "1s", "--warmup", "0s", "--keys", "100"]);
     assert!(load["latency"]["p99_ns"].is_u64() && load["achieved_per_s"].is_f64(), "{load}");
@@ -188,7 +188,7 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     drop(alone);
     documents.check("report", &[&out("demo")]);
 
-    match Planner::start(&[]) {
+    match Planner::start("") {
         Some(planner) => {
             let socket = planner.socket();
             let socket = ["--socket", socket.to_str().unwrap()];

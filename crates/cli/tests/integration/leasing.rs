@@ -1,7 +1,7 @@
 //! One daemon: what it refuses beside itself, and commands that have it govern something while they
 //! run, however they die.
 
-use crate::fixture::{IdleLimits, ROOST, Server, signal, skipped};
+use crate::fixture::{ConfigFile, IdleLimits, ROOST, Server, signal, skipped};
 use crate::governing::{Memcached, cannot};
 use linux::EndsWithParent as _;
 use serde_json::Value;
@@ -196,12 +196,14 @@ fn what_a_lease_may_not_is_refused_with_the_holders_name() {
     let port = server.port.to_string();
     let first = Running::start(&socket, &["govern", "--json", "--port", &port]);
     first.until("while this runs");
+    let epoch = ConfigFile::new("epoch = \"1s\"");
+    let whole = format!("epoch of {} is the daemon's to decide", &*epoch);
     for (words, code, told) in [
         (&["daemon", "--config", config][..], 4, "roost daemon (process"),
         (&["daemon", "--config", config], 4, &*process),
         (&["govern", "--port", &port], 4, "is governed already, by user 0, process"),
         (&["govern", "--port", "1"], 2, "listens on TCP port 1"),
-        (&["govern", "--port", &port, "--set", "epoch=1s"], 2, "--set epoch is the daemon's to decide"),
+        (&["govern", "--port", &port, "--config", &epoch], 2, &whole),
         (&["govern", "--port", &port, "--metrics", "127.0.0.1:0"], 2, "--metrics is the daemon's"),
         (&["quiesce", "--critical", "4000000", "--background", "1"], 2, "4000000"),
     ] {
@@ -271,14 +273,17 @@ fn a_listed_user_asks_for_nothing_that_affects_others() {
     };
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let port = listener.local_addr().expect("bound").port().to_string();
+    let cpuset = ConfigFile::new("[[service]]\nactuator = \"cpuset-v2\"");
+    let hotplug = ConfigFile::new("[[service]]\nactuator = \"hotplug\"");
+    let telemetry = ConfigFile::new("[[service]]\ntelemetry = \"memcached:127.0.0.1:1\"");
     for words in [
         &["govern", "--cgroup", "/x", "--policy", "fixed"][..],
         &["govern", "--unit", "init.scope", "--policy", "fixed"],
         &["govern", "--port", &port, "--policy", "fixed", "--idle", "70us"],
         &["govern", "--port", &port, "--policy", "fixed", "--frequency", "1700MHz"],
-        &["govern", "--port", &port, "--policy", "fixed", "--set", "actuator=cpuset-v2"],
-        &["govern", "--port", &port, "--policy", "fixed", "--set", "actuator=hotplug"],
-        &["govern", "--port", &port, "--policy", "fixed", "--set", "telemetry=memcached:127.0.0.1:1"],
+        &["govern", "--port", &port, "--policy", "fixed", "--config", &cpuset],
+        &["govern", "--port", &port, "--policy", "fixed", "--config", &hotplug],
+        &["govern", "--port", &port, "--policy", "fixed", "--config", &telemetry],
         &["quiesce", "--critical", "/a", "--background", "/b"],
     ] {
         let Ok(refused) = as_listed(words) else {
@@ -352,9 +357,8 @@ fn a_planner_is_a_part_of_the_daemon_and_its_windows_end_with_its_command() {
     let daemon = Daemon::with(IdleLimits::alone(), "");
     let socket = daemon.socket();
     let mut command = Command::new(ROOST);
-    command
-        .args(["wake", "--json", "--set", "exit_latency=200us", "--set", "max_stay=60s", "--socket"])
-        .arg(&socket);
+    let file = ConfigFile::new("[wake]\nexit_latency = \"200us\"\nmax_stay = \"60s\"");
+    command.args(["wake", "--json", "--config", &file, "--socket"]).arg(&socket);
     let early = slots::wake::WakeClient::connect(&socket, "early").expect_err("no planner runs");
     assert!(early.to_string().contains("start one with `roost wake`"), "{early}");
     let mut planner = Running::spawn(command);

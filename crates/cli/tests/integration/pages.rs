@@ -159,7 +159,8 @@ fn a_reader_of_its_lines_that_is_gone_ends_no_daemon() {
     let [store_path, govern_path, config] =
         [&store, &govern, &config].map(|path| path.to_str().expect("text"));
     let metrics = ["--metrics", "127.0.0.1:0"];
-    let serve = ["serve", "--port", "0", "--idle-actuator", "none", "--unix", store_path];
+    let at = format!("unix:{store_path}");
+    let serve = ["serve", "--port", "0", "--idle-actuator", "none", "--listen", &at];
     let daemon = ["daemon", "--dry-run", "--config", config, "--socket", govern_path];
     for (args, socket) in [(&serve[..], &store), (&daemon, &govern)] {
         let mut command = Command::new(ROOST);

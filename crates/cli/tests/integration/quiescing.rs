@@ -57,20 +57,14 @@ impl Example {
         Self { server, client, updater, _client_says: None, folder: tempfile::tempdir().unwrap() }
     }
 
-    fn quiesce(&self, flags: &[&str]) -> Command {
+    /// `keys` are others of its table.
+    fn quiesce(&self, keys: &str, flags: &[&str]) -> Command {
+        let file = self.folder.path().join("quiesce.toml");
+        fs::write(&file, format!("[[quiesce]]\nfreezer = \"SIGSTOP\"\nalways = true\n{keys}")).unwrap();
         let mut command = Command::new(ROOST);
         command.args(["quiesce", "--json", "--socket"]).arg(self.folder.path().join("roost.sock"));
         command.args(["--critical", &self.client.id().to_string()]);
-        command
-            .args([
-                "--background",
-                &self.updater.id().to_string(),
-                "--set",
-                "freezer=SIGSTOP",
-                "--set",
-                "always=true",
-            ])
-            .args(flags);
+        command.args(["--background", &self.updater.id().to_string(), "--config"]).arg(file).args(flags);
         command.stdin(Stdio::null());
         command
     }
@@ -101,9 +95,14 @@ impl Drop for Example {
 
 /// A `roost quiesce` that has frozen; `None` where it cannot see the scheduler's events.
 #[expect(clippy::zombie_processes, reason = "the caller waits for it")]
-pub fn frozen(test: &str, example: &Example, flags: &[&str]) -> Option<(Child, BufReader<ChildStdout>)> {
+pub fn frozen(
+    test: &str,
+    example: &Example,
+    keys: &str,
+    flags: &[&str],
+) -> Option<(Child, BufReader<ChildStdout>)> {
     let mut child = example
-        .quiesce(flags)
+        .quiesce(keys, flags)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .ends_with_parent()
@@ -146,8 +145,8 @@ fn it_freezes_and_leaves_nothing_and_a_second_one_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     let flags = ["--out", out.to_str().unwrap(), "--metrics", "127.0.0.1:0"];
-    let Some((mut first, mut lines)) = frozen(TEST, &example, &flags) else { return };
-    let second = example.quiesce(&["--for", "1s"]).output().unwrap();
+    let Some((mut first, mut lines)) = frozen(TEST, &example, "", &flags) else { return };
+    let second = example.quiesce("", &["--for", "1s"]).output().unwrap();
     assert_eq!(second.status.code(), Some(4), "{}", said(&second));
     assert!(said(&second).contains("roost quiesce (process"), "{}", said(&second));
     let mut stderr = BufReader::new(first.stderr.take().unwrap());
@@ -182,7 +181,7 @@ fn it_freezes_and_leaves_nothing_and_a_second_one_is_refused() {
 fn what_a_killed_one_froze_is_let_go_by_restore() {
     const TEST: &str = "what_a_killed_one_froze_is_let_go_by_restore";
     let example = Example::start();
-    let Some((mut child, _lines)) = frozen(TEST, &example, &["--set", "max_pause=10s"]) else { return };
+    let Some((mut child, _lines)) = frozen(TEST, &example, "max_pause = \"10s\"", &[]) else { return };
     // The client goes on every 400 ms; the moment is caught by stopping it.
     until("it stands still", || {
         let is_frozen = example.is_frozen();
@@ -202,28 +201,28 @@ fn one_line_says_what_is_wrong_and_nothing_changes() {
     let example = Example::start();
     let client = example.client.id().to_string();
     let own = std::process::id().to_string();
-    for (flags, code, word) in [
-        (vec!["--background", "no-such-unit"], 2, "no-such-unit"),
-        (vec!["--critical", "/no/such/cgroup"], 2, "/no/such/cgroup"),
-        (vec!["--background", &client], 2, "critical"),
-        (vec!["--background", "1"], 4, "process 1"),
-        (vec!["--background", &own], 4, "this process is in it"),
-        (vec!["--set", "domain=cluster:99"], 2, "cluster 0"),
-        (vec!["--set", "max_pause=0s"], 2, "max_pause = 0"),
-        (vec!["--set", "max_share=1.5"], 2, "max_share = 1.5"),
-        (vec!["--set", "trigger=accept"], 2, "listens on a TCP port"),
+    for (flags, keys, code, word) in [
+        (&["--background", "no-such-unit"][..], "", 2, "no-such-unit"),
+        (&["--critical", "/no/such/cgroup"], "", 2, "/no/such/cgroup"),
+        (&["--background", &client], "", 2, "critical"),
+        (&["--background", "1"], "", 4, "process 1"),
+        (&["--background", &own], "", 4, "this process is in it"),
+        (&[], "domain = \"cluster:99\"", 2, "cluster 0"),
+        (&[], "max_pause = \"0s\"", 2, "max_pause = 0"),
+        (&[], "max_share = 1.5", 2, "max_share = 1.5"),
+        (&[], "trigger = \"accept\"", 2, "listens on a TCP port"),
     ] {
-        let output = example.quiesce(&["--for", "1s"]).args(&flags).output().unwrap();
+        let output = example.quiesce(keys, &["--for", "1s"]).args(flags).output().unwrap();
         let said = said(&output);
         if output.status.code() == Some(3) {
             skipped("one_line_says_what_is_wrong_and_nothing_changes", &said);
             return;
         }
-        assert_eq!(output.status.code(), Some(code), "{flags:?}: {said}");
-        assert!(said.starts_with("roost: ") && said.contains(word), "{flags:?}: {said}");
+        assert_eq!(output.status.code(), Some(code), "{flags:?} {keys}: {said}");
+        assert!(said.starts_with("roost: ") && said.contains(word), "{flags:?} {keys}: {said}");
         assert!(output.stdout.is_empty() && !example.is_frozen(), "{flags:?}");
     }
-    let dry = example.quiesce(&["--for", "1ms", "--dry-run"]).output().unwrap();
+    let dry = example.quiesce("", &["--for", "1ms", "--dry-run"]).output().unwrap();
     assert!(matches!(dry.status.code(), Some(0 | 3)), "{}", said(&dry));
     assert!(!example.is_frozen());
 }

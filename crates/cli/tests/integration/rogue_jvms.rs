@@ -46,7 +46,7 @@ fn beside(of: u32, program: &str) -> Command {
 
 fn hot(of: u32, out: &Path, jars: &Path) -> Output {
     let mut roost = beside(of, ROOST);
-    roost.args(["hot", "--json", "--for", "1s", "--slots-for", "1s", "--pid", &of.to_string(), "--out"]);
+    roost.args(["hot", "--json", "--for", "2s", "--pid", &of.to_string(), "--out"]);
     roost.arg(out).arg("--jars").arg(jars).output().unwrap()
 }
 

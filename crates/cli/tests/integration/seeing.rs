@@ -99,7 +99,8 @@ fn a_unix_socket_serves_and_goes_with_the_server() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("roost.sock");
-    let server = Server::start(&["--memory-limit", "64m", "--unix", path.to_str().unwrap()]);
+    let place = format!("unix:{}", path.display());
+    let server = Server::start(&["--memory-limit", "64m", "--listen", "127.0.0.1", "--listen", &place]);
     let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
     stream.write_all(b"mn\r\n").unwrap();
     let mut answer = [0; 4];

@@ -148,7 +148,7 @@ fn a_sweep_that_was_killed_ends_like_one_that_was_not() {
     let text = fs::read_to_string(&cells).expect("finished cells");
     fs::write(&cells, &text[..text.len() - 20]).expect("the file is ours");
 
-    let ran = roost_sim(&["sweep", "--resume", &killed]);
+    let ran = roost_sim(&["sweep", "--out", &killed]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(ran.err.contains("of 24 cells were finished before"), "{}", ran.err);
     let csv = |place: &str| fs::read_to_string(Path::new(place).join("cells.csv")).expect("a table");
@@ -161,13 +161,13 @@ fn a_sweep_that_was_killed_ends_like_one_that_was_not() {
 
     // Another scenario is no continuation, and says what is different.
     let before = fs::read(&cells).expect("finished cells");
-    let ran = roost_sim(&["sweep", "--resume", &killed, "--set", "run.requests=30k"]);
+    let ran = roost_sim(&["sweep", "--out", &killed, "--set", "run.requests=30k"]);
     assert_eq!(ran.code, Some(2));
     assert!(ran.err.contains("run.requests was 50000 and is 30000"), "{}", ran.err);
     assert_eq!(fs::read(&cells).expect("finished cells"), before);
     // More of the same is: one contestant more in twelve places.
     let more = ["--policy", "menu", "--policy", "teo", "--policy", "deep"];
-    let ran = roost_sim(&[&["sweep", "--resume", &killed, "--json"], &more[..]].concat());
+    let ran = roost_sim(&[&["sweep", "--out", &killed, "--json"], &more[..]].concat());
     let parsed: Value = serde_json::from_str(&ran.out).expect("one JSON document");
     assert_eq!(parsed["cells"].as_array().map(Vec::len), Some(36), "{}", ran.err);
 }
@@ -255,7 +255,7 @@ fn the_page_of_a_simulation_is_made_again_from_its_data() {
         let refused = report();
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!((refused.status.code(), said.contains("page.json")), (Some(2), true), "{said}");
-        assert!(said.contains("again") && said.contains("--resume"), "{said}");
+        assert!(said.contains("again") && said.contains("sim sweep --out"), "{said}");
         assert!(fs::read(&page).expect("the page") == before, "a refusal leaves the page");
     }
 }
@@ -469,7 +469,7 @@ fn wrong_input_is_named_with_its_file_key_and_fix_and_leaves_nothing_behind() {
     }
     assert!(!out.exists(), "a run that never began left {}", out.display());
     let nothing = folder.path().to_str().expect("UTF-8");
-    let ran = roost_sim(&["sweep", "--resume", nothing]);
+    let ran = roost_sim(&["sweep", "--out", nothing]);
     assert_eq!((ran.code, ran.err.contains("no sweep was begun here")), (Some(2), true), "{}", ran.err);
     fs::write(folder.path().join("run.toml"), "format = 1").expect("a temporary file");
     let ran = roost_sim(&["run", MMK, "--out", nothing]);

@@ -1,6 +1,6 @@
 //! `roost stage` as a person starts it: the proxy, its folder, its metrics, its replay.
 
-use crate::fixture::{ROOST, Server, signal};
+use crate::fixture::{ConfigFile, ROOST, Server, signal};
 use linux::EndsWithParent as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -197,7 +197,8 @@ fn it_ends_by_itself_when_told_how_long() {
 
 #[test]
 fn a_store_with_a_stage_answers_everybody_and_leaves_nobody_behind() {
-    let server = Server::start(&["--stage", "2s@p99", "--stage-period", "20ms", "--memory-limit", "64m"]);
+    let file = ConfigFile::new("[stage]\nperiod = \"20ms\"");
+    let server = Server::start(&["--stage", "2s@p99", "--config", &file, "--memory-limit", "64m"]);
     let clients: Vec<_> = (0..8)
         .map(|number| {
             let mut client = server.connect();

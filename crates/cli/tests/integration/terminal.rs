@@ -1,6 +1,6 @@
 //! A terminal on which a command runs; at its other end, `script` of util-linux.
 
-use crate::fixture::{ROOST, is_installed, skipped};
+use crate::fixture::{ConfigFile, ROOST, is_installed, skipped};
 use linux::EndsWithParent as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -211,11 +211,11 @@ fn a_store_that_lies_about_itself_steers_no_terminal() {
         }
     });
     for flags in [&[][..], &["--json"][..]] {
-        let text = said(Command::new(ROOST).args(["top", "--server", &address]).args(flags));
+        let text = said(Command::new(ROOST).args(["top", &address]).args(flags));
         assert!(text.contains("pwned"), "{text}");
         is_harmless(&text);
     }
-    let Some(mut terminal) = Terminal::start("top", &["top", "--server", &address]) else { return };
+    let Some(mut terminal) = Terminal::start("top", &["top", &address]) else { return };
     terminal.until("pwned");
     crate::fixture::signal(terminal.pid(), "TERM");
     is_harmless(&terminal.left().text);
@@ -227,7 +227,8 @@ fn a_client_of_the_planner_with_such_a_name_steers_no_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let (socket, out) = (folder.path().join("roost.sock"), folder.path().join("out"));
     let (socket, out) = (socket.to_str().unwrap(), out.to_str().unwrap());
-    let wake = ["wake", "--set", "exit_latency=200us", "--socket", socket, "--out", out];
+    let file = ConfigFile::new("[wake]\nexit_latency = \"200us\"");
+    let wake = ["wake", "--config", &file, "--socket", socket, "--out", out];
     let Some(mut terminal) = Terminal::start("wake", &wake) else { return };
     terminal.until("listening at");
     let began = Instant::now();

@@ -1,7 +1,7 @@
 //! A planner of wake-ups with its callers: over shared memory from Rust and C, over lines from
 //! Python, remote, late, absurd, dead and hostile.
 
-use crate::fixture::{IdleLimits, ROOST, repository, signal, skipped};
+use crate::fixture::{ConfigFile, IdleLimits, ROOST, repository, signal, skipped};
 use linux::EndsWithParent as _;
 use machine::{CpuId, Duration};
 use serde_json::Value;
@@ -47,15 +47,15 @@ pub struct Planner {
 }
 
 /// A planner that listens at `socket`, what it said before that, and what it says from then on; or
-/// why there is none. Without calibration: tests are about what is asked, not how fast.
+/// why there is none. `keys` are others of `[wake]`. Without calibration: tests are about what is asked, not how fast.
 fn listening(
     socket: &Path,
-    flags: &[&str],
+    keys: &str,
 ) -> Result<(Child, String, BufReader<std::process::ChildStderr>), String> {
+    let file = config(keys);
     let mut child = Command::new(ROOST)
-        .args(["wake", "--json", "--set", "exit_latency=200us", "--socket"])
+        .args(["wake", "--json", "--config", &file, "--socket"])
         .arg(socket)
-        .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -73,11 +73,15 @@ fn listening(
     Err(format!("no planner here (exit {code:?}): {said}"))
 }
 
+fn config(keys: &str) -> ConfigFile {
+    ConfigFile::new(&format!("[wake]\nexit_latency = \"200us\"\n{keys}"))
+}
+
 impl Planner {
-    pub fn start(flags: &[&str]) -> Option<Self> {
+    pub fn start(keys: &str) -> Option<Self> {
         let alone = IdleLimits::alone();
         let folder = tempfile::tempdir().expect("a folder");
-        match listening(&folder.path().join("roost.sock"), flags) {
+        match listening(&folder.path().join("roost.sock"), keys) {
             Ok((child, said, lines)) => Some(Self { _alone: alone, child, folder, said, lines: Some(lines) }),
             Err(reason) => {
                 skipped("wake", &reason);
@@ -160,7 +164,7 @@ fn account<'a>(status: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
-    let Some(planner) = Planner::start(&["--set", "max_stay=10s"]) else { return };
+    let Some(planner) = Planner::start("max_stay = \"10s\"") else { return };
     let before = limit(cpu());
     let client = planner.client("ring test");
     let (asked, stay) = (client.now(), Duration::from_secs(1));
@@ -188,7 +192,7 @@ fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
 
 #[test]
 fn the_event_ends_the_window_and_a_withdrawal_does_too() {
-    let Some(planner) = Planner::start(&["--set", "max_stay=10s"]) else { return };
+    let Some(planner) = Planner::start("max_stay = \"10s\"") else { return };
     let client = planner.client("early");
     let far = Duration::from_secs(8);
     let first = client.wake(&[cpu()], client.now() + Duration::from_millis(1), far).id().expect("sent");
@@ -215,7 +219,7 @@ fn idle_ticks(cpu: CpuId) -> String {
 
 #[test]
 fn a_timer_that_the_kernel_sets_opens_windows_too() {
-    let Some(planner) = Planner::start(&["--set", "alarm=kernel"]) else { return };
+    let Some(planner) = Planner::start("alarm = \"kernel\"") else { return };
     assert_eq!(planner.status()["alarm"], "kernel");
     let before = limit(cpu());
     let client = planner.client("kernel timer");
@@ -252,7 +256,7 @@ fn a_timer_that_the_kernel_sets_opens_windows_too() {
 
 #[test]
 fn late_over_absurd_and_too_many_requests_are_counted_and_harm_nobody() {
-    let Some(planner) = Planner::start(&["--set", "max_rate=300"]) else { return };
+    let Some(planner) = Planner::start("max_rate = 300") else { return };
     let client = planner.client("absurd");
     // Nearer than the lead, and over before anything could be done.
     let soon = client.now() + Duration::from_micros(1);
@@ -299,7 +303,7 @@ fn repeated_runs_timers_arrivals_and_announcements_are_foreseen() {
     // machine has stalled, and a new planner tries.
     const STALL: Duration = Duration::from_millis(6);
     for _ in 0..20 {
-        let Some(planner) = Planner::start(&[]) else { return };
+        let Some(planner) = Planner::start("") else { return };
         let client = planner.client("foresight");
         let pause = || std::thread::sleep(std::time::Duration::from_millis(4));
         let mut longest = Duration::ZERO;
@@ -338,7 +342,7 @@ fn repeated_runs_timers_arrivals_and_announcements_are_foreseen() {
 
 #[test]
 fn who_dies_asks_for_nothing_any_more() {
-    let Some(planner) = Planner::start(&["--set", "max_stay=1m"]) else { return };
+    let Some(planner) = Planner::start("max_stay = \"1m\"") else { return };
     let before = limit(cpu());
     let mut lines = planner.lines();
     assert_eq!(lines.say(r#"{"hello":{"name":"mayfly"}}"#)["done"]["id"], 0);
@@ -353,7 +357,7 @@ fn who_dies_asks_for_nothing_any_more() {
 
 #[test]
 fn a_planner_that_is_killed_in_a_window_leaves_what_restore_puts_back() {
-    let Some(mut planner) = Planner::start(&[]) else { return };
+    let Some(mut planner) = Planner::start("") else { return };
     let before = limit(cpu());
     let client = planner.client("last");
     for _ in 0..20 {
@@ -379,7 +383,7 @@ fn a_planner_that_is_killed_in_a_window_leaves_what_restore_puts_back() {
 #[test]
 fn a_user_with_many_names_may_ask_for_no_more_than_with_one() {
     let began = std::time::Instant::now();
-    let Some(planner) = Planner::start(&["--set", "max_rate=10"]) else { return };
+    let Some(planner) = Planner::start("max_rate = 10") else { return };
     let wake = format!(r#"{{"wake":{{"cpus":"{}","in":"30s","stay":"1us"}}}}"#, cpu().0);
     let mut accepted = 0;
     for name in 0..20 {
@@ -394,7 +398,7 @@ fn a_user_with_many_names_may_ask_for_no_more_than_with_one() {
 
 #[test]
 fn names_that_are_gone_keep_nobody_out() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start("") else { return };
     let wake = format!(r#"{{"wake":{{"cpus":"{}","in":"1ms","stay":"1us"}}}}"#, cpu().0);
     let ask = |name: usize| {
         let mut caller = planner.lines();
@@ -413,7 +417,7 @@ fn names_that_are_gone_keep_nobody_out() {
 
 #[test]
 fn without_descriptors_callers_that_are_there_are_served_and_later_ones_come_in_again() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start("") else { return };
     let mut watching = planner.lines();
     assert!(watching.say("\"planner\"")["status"].is_object());
     let open = || fs::read_dir(format!("/proc/{}/fd", planner.child.id())).expect("it lives").count() as u64;
@@ -444,7 +448,7 @@ fn without_descriptors_callers_that_are_there_are_served_and_later_ones_come_in_
 
 #[test]
 fn nonsense_half_lines_and_answers_that_nobody_reads_keep_nobody_waiting() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start("") else { return };
     assert!(planner.ask("GET / HTTP/1.1")["refused"].as_str().expect("refused").contains("for example"));
     assert!(planner.ask(r#"{"wake":{"cpus":"0-9","in":"1ms","stay":"1ms"}}"#)["refused"].is_string());
     // A line without an end is cut off.
@@ -472,7 +476,7 @@ fn nonsense_half_lines_and_answers_that_nobody_reads_keep_nobody_waiting() {
 #[test]
 fn a_ring_full_of_nonsense_is_counted_and_the_others_are_served() {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start("") else { return };
     let mut stream = UnixStream::connect(planner.socket()).expect("it listens");
     stream.write_all(b"{\"ring\":{\"name\":\"hostile\",\"entries\":4}}\n").expect("it reads");
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -522,8 +526,8 @@ fn remote_callers_need_the_token_and_others_learn_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let token = token_file(folder.path());
     let token = token.to_str().expect("text");
-    let flags = ["--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--token-file", token];
-    let Some(planner) = Planner::start(&flags) else { return };
+    let keys = format!("udp = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ntoken_file = {token:?}");
+    let Some(planner) = Planner::start(&keys) else { return };
     let udp = planner
         .said
         .lines()
@@ -586,12 +590,16 @@ fn what_is_not_allowed_is_one_clear_line_and_nothing_changes() {
     let loose = loose.to_str().expect("text");
     let good = token_file(folder.path());
     let good = good.to_str().expect("text");
+    let bare = config("udp = \"127.0.0.1:0\"");
+    let loose = config(&format!("udp = \"127.0.0.1:0\"\ntoken_file = {loose:?}"));
+    let good = config(&format!("udp = \"0.0.0.0:0\"\ntoken_file = {good:?}"));
+    let share = config("max_share = 120.0");
     for (flags, words) in [
         (&["--cpus", "60000"][..], "is not available"),
-        (&["--udp", "127.0.0.1:0"], "--token-file"),
-        (&["--udp", "127.0.0.1:0", "--token-file", loose], "chmod 600"),
-        (&["--udp", "0.0.0.0:0", "--token-file", good], "remote = true"),
-        (&["--set", "max_share=120"], "percent"),
+        (&["--config", &*bare], "needs token_file"),
+        (&["--config", &*loose], "chmod 600"),
+        (&["--config", &*good], "remote = true"),
+        (&["--config", &*share], "percent"),
         (&["at", "--in", "1ms", "--socket", "/nonexistent/roost.sock"], "no planner answers"),
     ] {
         let output = Command::new(ROOST).arg("wake").args(flags).output().expect("roost runs");
@@ -604,13 +612,14 @@ fn what_is_not_allowed_is_one_clear_line_and_nothing_changes() {
 
 #[test]
 fn a_second_planner_is_refused_with_the_first_ones_name() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start("") else { return };
     let (first, own) = (planner.socket(), planner.folder.path().join("own.sock"));
     let name = format!("roost wake (process {})", planner.child.id());
     // Beside a daemon that has a planner, by that daemon; beside another, by the arbiter's lock.
     for (socket, words) in [(&first, "wake is governed already, by roost wake"), (&own, name.as_str())] {
         let mut command = Command::new(ROOST);
-        command.args(["wake", "--json", "--set", "exit_latency=200us", "--for", "5s", "--socket"]);
+        let file = config("");
+        command.args(["wake", "--json", "--config", &file, "--for", "5s", "--socket"]);
         let output = command.arg(socket).output().expect("roost runs");
         assert_eq!(output.status.code(), Some(4), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{output:?}");
@@ -620,7 +629,7 @@ fn a_second_planner_is_refused_with_the_first_ones_name() {
 
 #[test]
 fn c_and_python_clients_are_served() {
-    let Some(planner) = Planner::start(&["--set", "max_stay=1m"]) else { return };
+    let Some(planner) = Planner::start("max_stay = \"1m\"") else { return };
     let program = planner.folder.path().join("announce");
     for (compiler, standard, language) in [("cc", "-std=c11", "c"), ("c++", "-std=c++11", "c++")] {
         let done = Command::new(compiler)
@@ -668,7 +677,7 @@ fn c_and_python_clients_are_served() {
 #[test]
 fn strangers_at_the_planners_socket_delay_no_question_of_roots() {
     let Some(folder) = crate::governing::place_for_strangers("strangers at the planner") else { return };
-    let Some(planner) = Planner::start(&["--set", "users=[65534]"]) else { return };
+    let Some(planner) = Planner::start("users = [65534]") else { return };
     drop(folder);
     fs::set_permissions(planner.folder.path(), fs::Permissions::from_mode(0o711)).expect("its mode");
     let held = crate::governing::held_by_nobody(&planner.socket(), 400);
@@ -685,13 +694,14 @@ fn strangers_at_the_planners_socket_delay_no_question_of_roots() {
 
 #[test]
 fn readers_of_its_lines_that_are_gone_end_no_planner() {
-    let Some(planner) = Planner::start(&[]) else { return };
+    let Some(planner) = Planner::start("") else { return };
     planner.terminate();
     let _alone = IdleLimits::alone();
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("roost.sock");
+    let file = config("");
     let mut child = Command::new(ROOST)
-        .args(["wake", "--set", "exit_latency=200us", "--out"])
+        .args(["wake", "--config", &file, "--out"])
         .arg(folder.path().join("run"))
         .arg("--socket")
         .arg(&socket)

@@ -57,9 +57,9 @@ pub struct Profile {
 const WORKING: f64 = 0.1;
 
 impl Profile {
-    /// Of all threads that serve requests, or of those whose names hold `threads`.
-    pub fn of(stacks: &Stacks, threads: Option<&str>) -> Self {
-        let pools = pools(stacks, threads);
+    /// Of all threads that serve requests.
+    pub fn of(stacks: &Stacks) -> Self {
+        let pools = pools(stacks);
         let serving: BTreeSet<&str> =
             pools.iter().filter(|pool| pool.serves).map(|pool| pool.name.as_str()).collect();
         let mut sums: BTreeMap<u32, Sum> = BTreeMap::new();
@@ -140,11 +140,10 @@ struct Sum {
     depths: f64,
 }
 
-fn pools(stacks: &Stacks, threads: Option<&str>) -> Vec<Pool> {
+fn pools(stacks: &Stacks) -> Vec<Pool> {
     #[derive(Default)]
     struct Sums {
         tids: BTreeSet<u32>,
-        names: BTreeSet<String>,
         weight: f64,
         working: f64,
         reads: bool,
@@ -153,7 +152,6 @@ fn pools(stacks: &Stacks, threads: Option<&str>) -> Vec<Pool> {
     for stack in &stacks.stacks {
         let sum = sums.entry(pool_of(&stack.thread)).or_default();
         sum.tids.insert(stack.tid);
-        sum.names.insert(stack.thread.clone());
         sum.weight += stack.weight as f64;
         sum.reads |= reads(stacks, stack);
         if stack.frames.iter().any(|&at| stacks.functions[at as usize].symbol.is_some()) {
@@ -165,11 +163,8 @@ fn pools(stacks: &Stacks, threads: Option<&str>) -> Vec<Pool> {
     let mut pools: Vec<Pool> = sums
         .into_iter()
         .map(|(name, sum)| {
-            let serves = match threads {
-                Some(wanted) => sum.names.iter().any(|name| name.contains(wanted)),
-                // Threads of the JVM itself run none of the service's functions.
-                None => sum.working > 0.0 && (sum.reads || sum.working >= WORKING * working),
-            };
+            // Threads of the JVM itself run none of the service's functions.
+            let serves = sum.working > 0.0 && (sum.reads || sum.working >= WORKING * working);
             Pool {
                 name,
                 threads: sum.tids.len(),
@@ -242,7 +237,7 @@ mod tests {
     #[test]
     fn threads_that_work_and_threads_that_read_serve_and_the_jvm_s_own_do_not() {
         let stacks = read_async_profiler(TEXT).unwrap();
-        let profile = Profile::of(&stacks, None);
+        let profile = Profile::of(&stacks);
         let serving: Vec<&str> =
             profile.pools.iter().filter(|pool| pool.serves).map(|pool| pool.name.as_str()).collect();
         assert_eq!(serving, ["search#", "netty#"]);
@@ -252,9 +247,6 @@ mod tests {
         assert!((query.share.as_f64() - 80.0 / 90.0).abs() < 1e-9 && query.depth == 2.0, "{query:?}");
         assert!((query.own.as_f64() - 20.0 / 90.0).abs() < 1e-9);
         assert!(profile.functions.iter().all(|seen| !seen.frame.name.starts_with("java.")));
-        let named = Profile::of(&stacks, Some("search"));
-        assert_eq!(named.functions[0].frame.name, "a.Pool::run()V");
-        assert_eq!(named.functions[0].share, Ratio::ONE);
     }
 
     #[test]
@@ -263,7 +255,7 @@ mod tests {
             memcpy (/lib/libc.so.6)\n\t 2 [unknown] (/usr/bin/srv)\n\n\
                     srv 7\n\t 1 memcpy (/lib/libc.so.6)\n\t 2 [unknown] (/lib/libc.so.6)\n\t 3 \
                     [unknown] (/usr/bin/tool)\n\n";
-        let profile = Profile::of(&read_perf_script(text).unwrap(), None);
+        let profile = Profile::of(&read_perf_script(text).unwrap());
         let [(file, share)] = profile.nameless.as_slice() else { panic!("{profile:?}") };
         assert_eq!(file, "/usr/bin/srv");
         // Two of the three stacks begin in no function, so the caller is unknown.
@@ -274,7 +266,7 @@ mod tests {
     #[test]
     fn recursion_is_counted_once_a_stack() {
         let stacks = read_async_profiler("[t tid=1];a/B.c()V;a/B.c()V;a/B.c()V 10").unwrap();
-        let profile = Profile::of(&stacks, None);
+        let profile = Profile::of(&stacks);
         assert_eq!(
             (profile.functions.len(), profile.functions[0].share, profile.functions[0].depth),
             (1, Ratio::ONE, 0.0)
@@ -293,7 +285,7 @@ mod tests {
                 let frames: Vec<String> = frames.iter().map(|name| format!("p/Q.{name}()V")).collect();
                 format!("[{thread} tid=1];{} {weight}\n", frames.join(";"))
             }).collect();
-            let profile = Profile::of(&read_async_profiler(&text).unwrap(), None);
+            let profile = Profile::of(&read_async_profiler(&text).unwrap());
             let pools: f64 = profile.pools.iter().map(|pool| pool.share.as_f64()).sum();
             prop_assert!((pools - 1.0).abs() < 1e-6);
             let own: f64 = profile.functions.iter().map(|seen| seen.own.as_f64()).sum();

@@ -44,8 +44,8 @@ pub struct Names {
     pub rate: Option<String>,
     /// The tail: a histogram, a summary or a gauge.
     pub tail: Option<String>,
-    /// The caller's names of these two, so that an error uses the user's words: `--scrape-rate`,
-    /// `--scrape-p99`.
+    /// The caller's names of these two, so that an error uses the user's words: `,rate=NAME`,
+    /// `,p99=NAME`.
     pub called: [&'static str; 2],
 }
 
@@ -369,7 +369,7 @@ pub(super) mod tests {
     }
 
     fn names(rate: Option<&str>, p99: Option<&str>) -> Names {
-        let called = ["--scrape-rate", "--scrape-p99"];
+        let called = [",rate=NAME", ",p99=NAME"];
         Names { rate: rate.map(str::to_owned), tail: p99.map(str::to_owned), called }
     }
 
@@ -493,7 +493,7 @@ pub(super) mod tests {
         let said = get(page, "reg_total", None).unwrap_err();
         assert_eq!(
             said,
-            "its page has no reg_total; name one that it has with --scrape-rate; the most alike is req_total"
+            "its page has no reg_total; name one that it has with ,rate=NAME; the most alike is req_total"
         );
         assert!(
             get("<html>hello</html>", "x", None).unwrap_err().starts_with("its page has no metrics; name")
@@ -517,9 +517,7 @@ pub(super) mod tests {
         assert_eq!(get(gauges, "n", Some("t")).unwrap().tail, recent(3_000));
         assert_eq!(get("n 9\nt NaN\n", "n", Some("t")).unwrap().tail, None);
         assert!(
-            get("n 9\n", "n", Some("t"))
-                .unwrap_err()
-                .contains("no t; name one that it has with --scrape-p99")
+            get("n 9\n", "n", Some("t")).unwrap_err().contains("no t; name one that it has with ,p99=NAME")
         );
     }
 

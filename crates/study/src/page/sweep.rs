@@ -18,10 +18,9 @@ pub struct Swept<'a> {
 }
 
 /// The page of `roost sim sweep`. No measures: power and the tail.
-pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>], measures: &[Named]) -> Page {
+pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>]) -> Page {
     let tail = tail(facts.goal.as_ref());
-    let usual = [Named::Plain("cpu_watts"), tail.figure.clone()];
-    let measures = if measures.is_empty() { &usual[..] } else { measures };
+    let measures = [Named::Plain("cpu_watts"), tail.figure.clone()];
     let grid = Grid::new(cells);
     let mut page = head(facts);
     page.summary = grid.summary();
@@ -36,7 +35,7 @@ pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>], measures: &[Named]) -> Pag
                 .to_owned(),
             parts: figures.collect(),
         },
-        Section { title: "All cells".to_owned(), text: String::new(), parts: grid.table(measures) },
+        Section { title: "All cells".to_owned(), text: String::new(), parts: grid.table(&measures) },
     ];
     page
 }

@@ -1,6 +1,5 @@
 //! Pages of runs made by hand: texts that a page must have, and texts that it must never have.
 
-use super::super::figures::Figure;
 use super::{Facts, Swept};
 use machine::EnergySource;
 use sim::Outcome;
@@ -91,8 +90,8 @@ fn run_page(facts: &Facts, outcomes: &[Outcome]) -> String {
     super::run_page(facts, outcomes).json()
 }
 
-fn sweep_page(facts: &Facts, cells: &[Swept<'_>], measures: &[Figure]) -> String {
-    super::sweep_page(facts, cells, measures).json()
+fn sweep_page(facts: &Facts, cells: &[Swept<'_>]) -> String {
+    super::sweep_page(facts, cells).json()
 }
 
 fn facts() -> Facts {
@@ -173,16 +172,16 @@ fn a_grid_is_lines_over_one_axis_and_maps_over_two() {
         cell("10k", "4", &runs[1]),
         cell("20k", "4", &runs[2]),
     ];
-    let line = sweep_page(&facts(), &one, &[]);
+    let line = sweep_page(&facts(), &one);
     assert!(line.contains("Power of cores and uncore against workload.rate"), "{line}");
     assert!(
         line.contains("1 of 4 cells are unstable") && line.contains("goal: p99 of at most 300us"),
         "{line}"
     );
     let two = [cell("10k", "4", &runs[0]), cell("20k", "8", &runs[0]), cell("10k", "8", &runs[2])];
-    let map = sweep_page(&facts(), &two, &[]);
+    let map = sweep_page(&facts(), &two);
     assert!(map.contains("\"heat_map\"") && map.contains("unstable"), "{map}");
-    let none = sweep_page(&facts(), &[cell("10k", "4", &runs[0]), cell("10k", "4", &runs[1])], &[]);
+    let none = sweep_page(&facts(), &[cell("10k", "4", &runs[0]), cell("10k", "4", &runs[1])]);
     assert!(none.contains("2 contestants at one place"), "{none}");
-    assert!(sweep_page(&facts(), &[], &[]).contains("A title"));
+    assert!(sweep_page(&facts(), &[]).contains("A title"));
 }

@@ -10,6 +10,7 @@ mod page;
 
 pub use options::Args;
 
+use crate::config_file::Written;
 use crate::daemon::{Request, View, govern};
 use crate::live::{Live, print_line};
 use crate::run_folder::Place;
@@ -25,8 +26,7 @@ const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let root = args.root.clone().map_or_else(Root::system, Root::at);
-    let mut config = args.configuration()?;
-    config.socket = crate::daemon::socket_or(args.socket.as_ref(), &root);
+    let Written { config, whole } = args.configuration(&root)?;
     for table in config.part().tables() {
         table.check().map_err(crate::daemon::refused)?;
     }
@@ -44,7 +44,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         take_over: args.take_over,
         names: &names,
         length: args.length,
-        whole: args.whole(),
+        whole,
     };
     govern(request, Arc::new(Mutex::new(view)))
 }

@@ -1,13 +1,13 @@
 //! The arguments of `roost govern hurry-up`.
 
-use crate::setting::{self, Setting};
-use ::daemon::Config;
-use ::daemon::hurry_up::{HurryUpConfig, Preset, threshold};
+use crate::config_file::{self, Written};
+use ::daemon::hurry_up::threshold;
 use ::observe::functions::FunctionName;
 use anyhow::Result;
-use clap::ValueEnum;
+use linux::Root;
 use machine::Duration;
 use std::path::PathBuf;
+use toml::{Table, Value};
 
 /// Give speed to the requests that need it: clocks by the threads in a hot function
 ///
@@ -34,17 +34,13 @@ pub struct Args {
     /// The service's process, as it is seen here [default: the writer of the file]
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
-    /// Which Hurry-up
-    #[arg(long, value_enum, default_value_t = PresetName::Learned)]
-    pub preset: PresetName,
     /// When a call is heavy: a time, such as 450ms, or a share of the calls seen, such as p75
-    /// [default: p95; with --preset paper 450ms]
+    /// [default: p95; with preset = "paper" 450ms]
     #[arg(long, value_name = "TIME|pQ", value_parser = parse_threshold)]
     pub threshold: Option<String>,
-    /// Set another key of a `[[hurry_up]]` (min, mid, max: clocks; cpus, realtime), or
-    /// frequency_actuator, allow_msr or audit, as in roost.toml; may be given again
-    #[arg(long = "set", value_name = "KEY=VALUE", help_heading = "Advanced", hide_short_help = true)]
-    pub settings: Vec<Setting>,
+    /// Its other keys, and those of the daemon, in the words of roost.toml
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
+    pub config: Option<PathBuf>,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
@@ -71,50 +67,32 @@ pub struct Args {
     pub root: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PresetName {
-    /// By events, the threshold learned, other work followed
-    Learned,
-    /// The paper's flowchart as it was tuned: threads alone, 450 ms, looked at every 50 ms
-    Paper,
-}
-
 impl Args {
-    /// The configuration that says the same.
-    pub fn configuration(&self) -> Result<Config> {
-        let table = HurryUpConfig {
-            slots: self.slots.clone(),
-            uprobe: self.uprobe.iter().map(ToString::to_string).collect(),
-            pid: self.pid,
-            preset: match self.preset {
-                PresetName::Learned => Preset::Learned,
-                PresetName::Paper => Preset::Paper,
-            },
-            threshold: self.threshold.clone(),
-            ..HurryUpConfig::default()
+    /// The configuration that says the same, and the part of it that a daemon which runs has decided
+    /// for itself.
+    pub fn configuration(&self, root: &Root) -> Result<Written> {
+        let mut own = Table::new();
+        let mut put = |key: &str, value: Option<Value>| {
+            value.map(|value| own.insert(key.to_owned(), value));
         };
-        let (whole, own): (Vec<_>, Vec<_>) =
-            self.settings.iter().partition(|setting| WHOLE.contains(&setting.key.as_str()));
-        let hurry_up = vec![setting::set(table, own, &WHOLE)?];
-        let mut config = setting::set(Config { hurry_up, ..Config::default() }, whole, &[])?;
-        config.record.clone_from(&self.record);
-        Ok(config)
-    }
-
-    /// Options that a daemon which runs has decided for itself.
-    pub fn whole(&self) -> Vec<String> {
+        put("slots", self.slots.as_ref().map(Value::try_from).transpose()?);
+        let functions: Vec<Value> = self.uprobe.iter().map(|name| name.to_string().into()).collect();
+        put("uprobe", (!functions.is_empty()).then(|| functions.into()));
+        put("pid", self.pid.map(|pid| i64::from(pid).into()));
+        put("threshold", self.threshold.clone().map(Into::into));
+        let (file, socket) = (self.config.as_deref(), self.socket.as_ref());
+        let mut written = config_file::configuration(file, "hurry_up", own, socket, root)?;
+        let config = &mut written.config;
+        config.record = self.record.clone().or_else(|| config.record.take());
         let given = [
             ("--record", self.record.is_some()),
             ("--out", self.out.is_some()),
             ("--root", self.root.is_some()),
         ];
-        let flags = given.into_iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| flag.to_owned());
-        flags.chain(setting::given(&self.settings, &WHOLE)).collect()
+        written.whole.extend(config_file::given(&given));
+        Ok(written)
     }
 }
-
-/// Keys of the daemon as a whole that a command with a daemon of its own sets as well.
-const WHOLE: [&str; 3] = ["frequency_actuator", "allow_msr", "audit"];
 
 /// Refuses a text that is no threshold, and keeps the text.
 fn parse_threshold(text: &str) -> std::result::Result<String, String> {

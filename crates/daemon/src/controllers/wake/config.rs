@@ -97,7 +97,7 @@ impl WakeConfig {
             let Some(address) = address else { continue };
             if self.token_file.is_none() {
                 return Err(Refusal::usage(format!(
-                    "{name} (--{name}) needs token_file (--token-file): `head -c 24 /dev/urandom \
+                    "{name} needs token_file: `head -c 24 /dev/urandom \
                      | base64 > token; chmod 600 token`"
                 )));
             }

@@ -208,9 +208,9 @@ impl Listening {
             let is_ours = peer.uid.is_root() || peer.uid == geteuid();
             let is_known = is_ours || self.users.contains(&user);
             let refusal = match () {
-                () if !is_known => {
-                    Some(format!("user {user} may not ask: start `roost wake` with --set users=[{user}]"))
-                }
+                () if !is_known => Some(format!(
+                    "user {user} may not ask: add users = [{user}] to [wake] in its configuration"
+                )),
                 () if !self.has_room(user, is_ours) => {
                     let count = if is_ours { CONNECTIONS_MAX } else { CONNECTIONS_OF_USER };
                     Some(format!("{count} are connected already: end some"))
