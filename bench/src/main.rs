@@ -18,6 +18,7 @@
 //!   uprobe.rs      the cost of a call that is watched by uprobes
 //!   wake/          the gain of waking early, and its cost
 //!   contestant.rs  a server as a child process, with its figures from the kernel
+//!   plan/          predictions of `roost plan` beside runs of what they predict
 //!   product.rs     the file of `roost`, which is measured and puts the machine back
 //!   harness/       treatments in turns, figures with intervals, targets, raw data
 //! ```
@@ -34,6 +35,7 @@ mod govern_effect;
 mod harness;
 mod hurry_up;
 mod observe;
+mod plan;
 mod product;
 mod programs;
 mod prove;
@@ -69,6 +71,7 @@ enum Bench {
     Fairness(fairness::Args),
     Scheduler(scheduler::Args),
     Observe(observe::Args),
+    Plan(plan::Args),
     Govern(govern::Args),
     GovernCost(govern_cost::Args),
     GovernEffect(govern_effect::Args),
@@ -121,6 +124,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Bench::Fairness(args) => fairness::run(args),
         Bench::Scheduler(args) => scheduler::run(args),
         Bench::Observe(args) => observe::run(args),
+        Bench::Plan(args) => plan::run(args),
         Bench::Govern(args) => govern::run(args),
         Bench::GovernCost(args) => govern_cost::run(args),
         Bench::GovernEffect(args) => govern_effect::run(args),

@@ -23,6 +23,7 @@ mod load;
 mod manual;
 mod metrics;
 mod observe;
+mod plan;
 mod policies;
 mod prove;
 mod quiesce;
@@ -55,6 +56,7 @@ struct Cli {
 enum Command {
     // The road that a user walks, then the products of their own, then the rest.
     Observe(observe::Args),
+    Plan(Box<plan::Args>),
     Govern(Box<govern::Args>),
     Prove(Box<prove::Args>),
     Daemon(daemon::Args),
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Load(args) => load::run(&args),
         Command::Observe(args) => observe::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Govern(args) => govern::run(&args),
         Command::Prove(args) => prove::run(&args),
         Command::Hot(args) => hot::run(&args),

@@ -96,6 +96,7 @@ pub use processes::programs::{Contested, LatencyHolders, Program, Rival, latency
 pub use processes::realtime::{
     RealtimeError, end_realtime, schedule_fifo, schedule_fifo_bounded, schedule_idle,
 };
+pub use processes::runs::{Peers, ThreadUse, peers, thread_uses};
 pub use processes::thread_places::{Kick, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
 pub use processes::threads::cpus_of_process;
 pub use processes::{code_files, service, signals, symbols};

@@ -1,8 +1,8 @@
 //! A year's electricity, its money and its carbon, from a mean power.
 //!
 //! The energy of a year is the power times 8760 h, the hours of 365 days. Money is that times the
-//! price of a kWh, carbon times the emissions of a kWh. Nothing has a default: what a person does
-//! not say is not shown. The power is that of the servers alone; a reader whose building draws half
+//! price of a kWh, carbon times the emissions of a kWh. Nothing has a default: a sum that a person
+//! has not asked for is not shown. The power is that of the servers alone; a reader whose building draws half
 //! as much again for cooling says so in the price.
 
 use serde::{Serialize, Serializer};

@@ -4,6 +4,7 @@ pub mod engine;
 pub mod exact;
 pub mod fleet;
 pub mod outcome;
+pub mod plan;
 pub mod policies;
 pub mod recorded_waits;
 pub mod runner;

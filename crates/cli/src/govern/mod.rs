@@ -5,19 +5,19 @@
 //!   history.rs    its epochs
 //!   hurry_up/     frequency by the calls of a hot function
 //!   page.rs       the page made of them
-//!   plan.rs       the dry run, which touches nothing
+//!   dry_run.rs    the service found and the means, said and not touched
 //!   view.rs       the live view
 //! ```
 
+mod dry_run;
 mod history;
 mod hurry_up;
 mod options;
 mod page;
-mod plan;
 mod view;
 
+pub use dry_run::warn_of_nothing;
 pub use options::{Args, GovernArgs};
-pub use plan::warn_of_nothing;
 
 use crate::config_file::Written;
 use crate::daemon::{Request, govern};
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.subject {
-        None if args.governing.plan => plan::run(&args.governing),
+        None if args.governing.only_says() => dry_run::run(&args.governing),
         None => service(&args.governing),
         Some(Subject::HurryUp(args)) => hurry_up::run(args),
     }

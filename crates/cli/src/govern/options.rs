@@ -71,10 +71,8 @@ pub struct GovernArgs {
     /// Its other keys, and those of the daemon, in the words of roost.toml
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     pub config: Option<PathBuf>,
-    /// Say the plan: the service found, the means and their bounds; change nothing
-    #[arg(long)]
-    pub plan: bool,
-    /// Watch and decide, but touch nothing
+    /// Touch nothing: say the service found, the means and their bounds, and end; with --for, watch
+    /// and decide for so long as well
     #[arg(long)]
     pub dry_run: bool,
     /// Govern beside another program that sets the same knobs
@@ -113,6 +111,11 @@ pub enum PolicyName {
 }
 
 impl GovernArgs {
+    /// A dry run without a length says its findings and ends.
+    pub fn only_says(&self) -> bool {
+        self.dry_run && self.length.is_none() && !self.print_config
+    }
+
     /// True if a service is named here and not in a file.
     pub fn names_a_service(&self) -> bool {
         self.port.is_some() || self.pid.is_some() || self.cgroup.is_some() || self.unit.is_some()

@@ -41,7 +41,7 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
         hardware: Vec::new(),
         verified: None,
     };
-    let place = results::write(args.out.as_deref(), &observation)?;
+    let place = results::write(args.out.as_deref(), &observation, None)?;
     if args.json {
         crate::json::print(1, &observation)?;
     } else {

@@ -5,6 +5,7 @@
 
 use super::answers::Answers;
 use super::page::RequestPoint;
+use super::record::{self, Before};
 use super::results::{self, Observation, Verified};
 use super::watched::Watched;
 use super::{Args, sweep, table, view};
@@ -22,6 +23,7 @@ use linux::{EnergyMeter, Root};
 use machine::{Duration, EnergyReading, Instant, Microwatts};
 use observe::scrape::Scraper;
 use report::terminal::{Screen, Wish};
+use sim::plan::Recording;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -41,11 +43,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let ended = signals()?;
     watch.until_over(args, &ended)?;
-    let (mut observation, requests) = watch.conclude();
+    let (mut observation, requests, recording) = watch.conclude();
     if args.verify {
         observation.verified = Some(put_to_the_test(&root, requests, &observation, &ended)?);
     }
-    let place = results::write(args.out.as_deref(), &observation)?;
+    let place = results::write(args.out.as_deref(), &observation, Some(&recording))?;
     if args.json {
         crate::json::print(1, &observation)?;
     } else {
@@ -125,7 +127,11 @@ struct Watch {
     began: Instant,
     last: SleepPattern,
     points: Vec<RequestPoint>,
+    /// Requests of each second.
+    each_second: Vec<f64>,
     board: Board,
+    before: Before,
+    started: String,
 }
 
 impl Watch {
@@ -157,8 +163,12 @@ impl Watch {
         let mut energy = EnergyMeter::open(root, &cpus, began);
         let energy_before = energy.read(began);
         let power = super::power::Source::of(args)?;
+        let before = Before::now(root, service.as_ref());
         let last = sleeps.read(began);
         Ok(Self {
+            before,
+            started: crate::run_folder::started()?,
+            each_second: Vec::new(),
             watched,
             service,
             sleeps,
@@ -225,6 +235,7 @@ impl Watch {
         let step = whole.since(&self.last);
         let requests = self.requests.as_mut().map(|watch| watch.read(now));
         if let Some(seen) = requests.as_ref().filter(|seen| !seen.elapsed.is_zero()) {
+            self.each_second.push(seen.requests as f64);
             let times = seen.response.as_ref().or(seen.service.as_ref());
             let at = |percent| {
                 times.and_then(|times| percentile(times, percent)).map(|time| time.as_nanos() as f64)
@@ -276,8 +287,9 @@ impl Watch {
     }
 
     /// The sum of it; and the watch of requests, for readers that want more of them.
-    fn conclude(mut self) -> (Observation, Option<RequestWatch>) {
+    fn conclude(mut self) -> (Observation, Option<RequestWatch>, Recording) {
         let title = self.title();
+        let recording = self.recording();
         let scraped = self.scraper.take().map(Scraper::conclude);
         let findings = Findings::of(&self.last, &self.watched.known);
         let answers = self.service.as_ref().zip(self.requests.as_ref());
@@ -336,8 +348,35 @@ impl Watch {
             hardware: results::hardware(&hardware),
             verified: None,
         };
-        (observation, self.requests)
+        (observation, self.requests, recording)
     }
+
+    /// The observation as a plan needs it.
+    fn recording(&mut self) -> Recording {
+        let root = Root::system();
+        let wake = self.watched.known.wake.iter();
+        let seen = record::Seen {
+            began: self.started.clone(),
+            service: self.service.as_ref(),
+            sleeps: &self.last,
+            wake: wake.map(|(&state, wake)| (state, wake.p50.as_nanos() as f64 / 1e3)).collect(),
+            requests: self.requests.as_ref().map(RequestWatch::total),
+            each_second: std::mem::take(&mut self.each_second),
+            gaps: self.notes.clone(),
+        };
+        std::mem::take(&mut self.before).recording(&root, seen)
+    }
+}
+
+/// Watches a service for a plan, and leaves the run folder of an observation.
+pub fn record_for_plan(args: &Args) -> Result<(Recording, std::path::PathBuf)> {
+    let root = Root::system();
+    let service = target(args, &root)?;
+    let mut watch = Watch::open(args, &root, service)?;
+    watch.until_over(args, &*signals()?)?;
+    let (observation, _, recording) = watch.conclude();
+    let report = results::write(args.out.as_deref(), &observation, Some(&recording))?;
+    Ok((recording, report))
 }
 
 /// As a sentence names a service.

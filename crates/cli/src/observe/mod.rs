@@ -6,6 +6,7 @@
 //!   from.rs       a recording made elsewhere
 //!   power.rs      the user's own meter
 //!   scrape.rs     the watched service's own figures
+//!   record/       recording.json, for `roost plan`
 //!   answers.rs    how the watched service answered
 //!   sweep.rs      our own load at several rates, under each depth of sleep
 //!   view.rs       the live view
@@ -21,6 +22,7 @@ mod live;
 mod options;
 mod page;
 mod power;
+pub mod record;
 mod results;
 mod scrape;
 mod sweep;
@@ -28,6 +30,7 @@ mod table;
 mod view;
 mod watched;
 
+pub use live::record_for_plan;
 pub use options::Args;
 
 use anyhow::Result;

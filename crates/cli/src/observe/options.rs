@@ -2,7 +2,7 @@
 
 use super::sweep::Rates;
 use machine::Duration;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// See how a service sleeps: lengths, states, wrong choices, their cost, and the first thing to try
 ///
@@ -103,6 +103,28 @@ pub struct Args {
 }
 
 impl Args {
+    /// The observation that a plan records first.
+    pub fn for_plan(plan: &crate::plan::Args, out: &Path) -> Self {
+        Self {
+            pid: plan.pid,
+            cgroup: plan.cgroup.clone(),
+            port: plan.port,
+            unit: plan.unit.clone(),
+            length: plan.length,
+            verify: false,
+            sweep: None,
+            live: false,
+            names: crate::metrics::Names::default(),
+            scrape: None,
+            wake_latency: plan.wake_latency.clone(),
+            power_command: None,
+            from: None,
+            machine: None,
+            out: Some(out.to_owned()),
+            json: true,
+        }
+    }
+
     /// How long to watch; zero: until a signal comes.
     pub fn length(&self) -> Duration {
         const WATCH: Duration = Duration::from_secs(60);

@@ -2,7 +2,9 @@
 
 use super::answers::Answers;
 use super::page::{self, RequestPoint};
+use super::record::RECORDING;
 use crate::machine_facts::this_machine;
+use crate::plan::SCENARIO;
 use crate::run_folder::{self, Place, REPORT};
 use ::observe::sleep::Findings;
 use ::observe::verdict::{Comparison, Verdict};
@@ -12,6 +14,7 @@ use machine::{CpuId, Duration, Microwatts, Ratio};
 use observe::scrape::Scraped;
 use report::run::RunInfo;
 use serde::Serialize;
+use sim::plan::Recording;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -114,12 +117,21 @@ pub fn stalled(counted: &[CpuWork]) -> Option<Ratio> {
 }
 
 /// Writes the run's folder, and returns where its page is.
-pub fn write(out: Option<&Path>, observation: &Observation) -> Result<PathBuf> {
+pub fn write(
+    out: Option<&Path>,
+    observation: &Observation,
+    recording: Option<&Recording>,
+) -> Result<PathBuf> {
     let started = run_folder::started()?;
     let name = format!("observe-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
     let place = Place::of(out, &name, SLEEPS)?.make()?;
     // Until the page is there, an older one must not be taken for it.
-    run_folder::clear(&place, &[])?;
+    // A scenario of an earlier recording is not of this one.
+    run_folder::clear(&place, &[RECORDING, SCENARIO])?;
+    if let Some(recording) = recording {
+        let json = serde_json::to_string_pretty(recording)?;
+        run_folder::write(&place, RECORDING, |file| writeln!(file, "{json}"))?;
+    }
     let json = serde_json::to_string_pretty(observation)?;
     run_folder::write(&place, SLEEPS, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {

@@ -160,7 +160,6 @@ impl Args {
         let own = [
             ("a subcommand", parsed.subject.is_some()),
             ("--for", governing.length.is_some()),
-            ("--plan", governing.plan),
             ("--dry-run", governing.dry_run),
             ("--record", governing.record.is_some()),
             ("--out", governing.out.is_some()),

@@ -448,7 +448,7 @@ fn a_dry_run_decides_and_touches_nothing() {
     let before = server.place();
     let port = server.port.to_string();
     let file = ConfigFile::new("epoch = \"50ms\"");
-    let flags = ["--port", &port, "--config", &file, "--dry-run"];
+    let flags = ["--port", &port, "--config", &file, "--dry-run", "--for", "10m"];
     let mut governor = Governor::start(folder.path(), &flags);
     governor.until("one core", |epoch| cpus(epoch) == 1 && epoch["actuator"].is_null());
     assert_eq!(server.place(), before);

@@ -145,8 +145,14 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     let load = documents
         .check("load", &[&address, "--rate", "200", "--for", "1s", "--warmup", "0s", "--keys", "100"]);
     assert!(load["latency"]["p99_ns"].is_u64() && load["achieved_per_s"].is_f64(), "{load}");
-    documents.check("govern", &["--plan", "--port", &port, "--goal", "5ms@p99"]);
+    documents.check("govern", &["--dry-run", "--port", &port, "--goal", "5ms@p99"]);
     documents.check("observe", &["--port", &port, "--for", "1s", "--out", &out("observe")]);
+    let recorded = folder.path().join("recorded");
+    std::fs::create_dir(&recorded).unwrap();
+    std::fs::write(recorded.join("recording.json"), include_str!("recording.json")).unwrap();
+    let plan =
+        documents.check("plan", &[recorded.to_str().unwrap(), "--requests", "2000", "--goal", "5ms@p99"]);
+    assert!(plan["candidates"][0]["p50_ns"]["value"].is_f64(), "{plan}");
     let mut skip = vec![];
     if let Err(reason) = check_daemon(&mut documents, folder.path(), server.port) {
         skip.extend(["status", "set", "pause", "resume", "prove"]);

@@ -207,7 +207,7 @@ fn messages_say_what_to_do() {
             &["did you mean"],
         ),
         (&["daemon", "--config", "/nonexistent.toml"], &["--port"], &[]),
-        (&["govern", "--plan"], &["--port"], &[]),
+        (&["govern", "--dry-run"], &["--port"], &[]),
         (&["govern", "hurry-up"], &["--slots", "--uprobe"], &[]),
         (&["restore", "--root", "/nonexistent"], &["no such folder"], &["nothing to put back"]),
         (&["report", empty], &["has no run.toml"], &[]),
@@ -232,8 +232,9 @@ fn messages_say_what_to_do() {
 fn a_plan_that_cannot_be_is_refused_and_one_that_changes_nothing_is_told() {
     let server = Server::start(&[]);
     let port = server.port.to_string();
-    let plan =
-        |more: &[&str]| roost(&[&["govern", "--plan", "--port", &port, "--policy", "fixed"], more].concat());
+    let plan = |more: &[&str]| {
+        roost(&[&["govern", "--dry-run", "--port", &port, "--policy", "fixed"], more].concat())
+    };
     let (code, out, error) = plan(&["--cores", "9000"]);
     assert_eq!(code, Some(2), "{out}{error}");
     assert!(error.contains("cores = 9000 is more than the "), "{error}");

@@ -24,6 +24,7 @@ mod jvm;
 mod leasing;
 mod observing;
 mod pages;
+mod planning;
 mod proving;
 mod putting_back;
 mod quiescing;

@@ -9,6 +9,7 @@ pub(crate) mod pid_namespace;
 pub(crate) mod privileges;
 pub(crate) mod programs;
 pub(crate) mod realtime;
+pub(crate) mod runs;
 pub mod service;
 pub mod signals;
 pub mod symbols;

@@ -1,4 +1,4 @@
-//! A plan of a governed service: looked at, and not touched.
+//! A service as it would be governed: looked at, and not touched.
 
 use super::options::GovernArgs;
 use crate::exit::usage;
@@ -191,7 +191,7 @@ fn tell(text: &mut String, plan: &Plan) {
                     by_what(plan.frequency_actuator)
                 );
             }
-            let _ = writeln!(text, "  nothing was touched; the same without --plan governs it");
+            let _ = writeln!(text, "  nothing was touched; the same without --dry-run governs it");
         }
     }
 }

@@ -1,0 +1,219 @@
+//! The JSON document of a plan, and its folder.
+
+use super::simulate::Plan;
+use super::source::Source;
+use super::{Args, page};
+use crate::run_folder::{self, Place};
+use anyhow::Result;
+use machine::Goal;
+use report::money::Year;
+use report::run::RunInfo;
+use serde::Serialize;
+use sim::outcome::{Estimate, Verdict};
+use sim::plan::{Choice, Fidelity, Ranked};
+use std::io::Write as _;
+
+/// Of the document.
+pub const FORMAT: u32 = 1;
+pub const PLAN: &str = "plan.json";
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Document {
+    pub format: u32,
+    pub service: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
+    pub notes: Vec<String>,
+    /// The recorded run: model against measurement.
+    pub fidelity: Fidelity,
+    pub candidates: Vec<Row>,
+    pub sensitivity: Vec<Load>,
+    /// The name of the best that keeps the goal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best: Option<String>,
+    /// The line that carries it out; absent where the service is best left as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// Where none keeps the goal: the one that comes nearest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<String>,
+    /// The verdict in sentences.
+    pub words: Vec<String>,
+    /// The table that power is modelled with.
+    pub power_source: String,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub name: String,
+    pub policies: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unable: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keeps_goal: Option<bool>,
+    pub is_stable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p50_ns: Option<Estimate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_ns: Option<Estimate>,
+    /// Of cores and sockets.
+    pub cpu_watts: Estimate,
+    pub server_watts: f64,
+    pub awake_cores: f64,
+    /// CPU time of work, in CPUs.
+    pub busy_cpus: f64,
+    pub wakes_per_s: f64,
+    /// Of all servers; absent without a price or a carbon intensity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub year: Option<Year>,
+    /// Against the service as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_a_year: Option<Year>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Load {
+    /// Times the scenario's.
+    pub load: f64,
+    pub candidates: Vec<Row>,
+}
+
+impl Document {
+    pub fn of(args: &Args, source: &Source, plan: &Plan) -> Self {
+        let rows = |ranked: &[Ranked]| -> Vec<Row> {
+            let now = ranked.first().map(|now| now.outcome.power.server_watts);
+            ranked.iter().map(|ranked| row(args, ranked, now)).collect()
+        };
+        let name = |place: usize| plan.ranked[place].candidate.name.clone();
+        let best = match plan.choice {
+            Choice::Best(place) => Some(place),
+            _ => None,
+        };
+        let nearest = match plan.choice {
+            Choice::NoneKeeps { nearest } => nearest.map(|(place, _)| place),
+            _ => None,
+        };
+        let line = best.and_then(|place| plan.ranked[place].candidate.line.clone());
+        let service = source.recording.service.as_ref().map(|service| service.name.clone());
+        Self {
+            format: FORMAT,
+            service: service.unwrap_or_default(),
+            goal: source.goal,
+            notes: source.notes.clone(),
+            fidelity: plan.fidelity.clone(),
+            candidates: rows(&plan.ranked),
+            sensitivity: (plan.sensitivity.iter())
+                .map(|(load, ranked)| Load { load: *load, candidates: rows(ranked) })
+                .collect(),
+            best: best.map(name),
+            line: line.map(|line| format!("roost {line}")),
+            nearest: nearest.map(name),
+            words: words(args, source, plan),
+            power_source: plan.recorded.power.source.to_string(),
+        }
+    }
+}
+
+fn row(args: &Args, ranked: &Ranked, now: Option<f64>) -> Row {
+    let (candidate, outcome) = (&ranked.candidate, &ranked.outcome);
+    let tariff = args.tariff();
+    let power = &outcome.power;
+    let cpus: f64 = outcome.awake / (1.0 - asleep(outcome)).max(1e-9);
+    let is_stable = outcome.verdict != Verdict::Unstable;
+    Row {
+        name: candidate.name.clone(),
+        policies: candidate.policies.clone(),
+        line: candidate.line.as_ref().map(|line| format!("roost {line}")),
+        unable: candidate.unable.clone(),
+        keeps_goal: ranked.keeps_goal,
+        is_stable,
+        p50_ns: outcome.responses.p50_ns,
+        p99_ns: outcome.responses.p99_ns,
+        cpu_watts: Estimate { value: power.cpu_watts, half_width: power.cpu_half_width_watts },
+        server_watts: power.server_watts,
+        awake_cores: outcome.awake,
+        busy_cpus: cpus * outcome.working,
+        wakes_per_s: outcome.transitions_per_s,
+        year: (tariff.is_given() && is_stable).then(|| tariff.year(power.server_watts)),
+        saved_a_year: now
+            .filter(|_| tariff.is_given() && is_stable)
+            .map(|now| tariff.year(now - power.server_watts)),
+    }
+}
+
+/// Share of CPU time in idle states.
+fn asleep(outcome: &sim::Outcome) -> f64 {
+    outcome.states.iter().map(|state| state.share).sum()
+}
+
+/// The verdict.
+fn words(args: &Args, source: &Source, plan: &Plan) -> Vec<String> {
+    let mut words = Vec::new();
+    if !plan.fidelity.is_worth_something() {
+        words
+            .push("The predictions below are worth little: the model misses the recorded run itself.".into());
+        words.extend(plan.fidelity.reasons.iter().map(|reason| format!("{reason}.")));
+    }
+    match (&plan.choice, source.goal) {
+        (Choice::Best(place), Some(goal)) => {
+            let best = &plan.ranked[*place];
+            let watts = best.outcome.power.server_watts;
+            let now = plan.ranked.first().map_or(watts, |now| now.outcome.power.server_watts);
+            let tariff = args.tariff();
+            let saved = if tariff.is_given() {
+                format!("; a year saves {}", tariff.year(now - watts))
+            } else {
+                String::new()
+            };
+            words.push(match &best.candidate.line {
+                Some(line) => format!(
+                    "Best within {goal}: {} ({:.1} W of {:.1} W now, modelled{saved}). Type: roost {line}",
+                    best.candidate.name, watts, now
+                ),
+                None => format!("Best within {goal}: the service as it is ({watts:.1} W, modelled)."),
+            });
+        }
+        (Choice::NoneKeeps { nearest }, Some(goal)) => words.push(match nearest {
+            Some((place, tail)) => {
+                let nearest = &plan.ranked[*place].candidate;
+                let line = nearest.line.as_ref().map_or_else(String::new, |line| format!(": roost {line}"));
+                format!(
+                    "No policy keeps {goal}. The best that can be had is {} by {}{line}",
+                    machine::Duration::from_nanos(*tail as u64),
+                    nearest.name
+                )
+            }
+            None => format!("No policy keeps {goal}, and none serves this load at all."),
+        }),
+        _ => words.push("No goal was said, so nothing is the best: add --goal 500us@p99, say.".into()),
+    }
+    words
+}
+
+/// Writes the plan's folder, and returns the line that names its page.
+pub fn write(args: &Args, source: &Source, document: &Document, plan: &Plan) -> Result<String> {
+    let own = source.folder.join("plan");
+    let out = match &args.out {
+        Some(out) if args.folder.is_some() => out.clone(),
+        _ => own,
+    };
+    let place = Place::of(Some(&out), "plan", PLAN)?.make()?;
+    run_folder::clear(&place, &[])?;
+    let json = serde_json::to_string_pretty(document)?;
+    run_folder::write(&place, PLAN, |file| writeln!(file, "{json}"))?;
+    let info = RunInfo {
+        format: RunInfo::FORMAT,
+        name: run_folder::name_of(&place),
+        title: format!("A plan for {}", document.service),
+        command: run_folder::command(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: run_folder::started()?,
+        method: page::METHOD.map(str::to_owned).to_vec(),
+        machine: crate::machine_facts::this_machine(),
+        config: source.document.table().clone(),
+    };
+    run_folder::write_info(&place, &info)?;
+    run_folder::write_report(&place, &page::page(&info, document, plan))
+}

@@ -1,0 +1,138 @@
+//! The recording that a plan is made from, and its scenario.
+
+use super::Args;
+use crate::exit::{Exit, coded, usage};
+use crate::observe::{self, record::RECORDING};
+use crate::run_folder;
+use anyhow::{Context as _, Result};
+use machine::Goal;
+use sim::Document;
+use sim::plan::{Recording, scenario_text};
+use sim::scenario::Estimates;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+pub const SCENARIO: &str = "scenario.toml";
+
+pub struct Source {
+    /// Of the observation.
+    pub folder: PathBuf,
+    pub recording: Recording,
+    /// As recorded: the model's error is judged with it.
+    pub recorded: Document,
+    /// As a person may have changed it: the policies are compared with it.
+    pub document: Document,
+    pub scenario_path: PathBuf,
+    pub goal: Option<Goal>,
+    /// Sentences for the reader.
+    pub notes: Vec<String>,
+}
+
+impl Source {
+    pub fn of(args: &Args) -> Result<Self> {
+        let (folder, recording) = match &args.folder {
+            Some(folder) => (folder.clone(), read(folder)?),
+            None => record(args)?,
+        };
+        let scenario_path = folder.join(SCENARIO);
+        let refused =
+            |why: &dyn std::fmt::Display| usage(format!("{}: {why}", folder.join(RECORDING).display()));
+        let written = scenario_text(&recording, args.goal).map_err(|why| refused(&why))?;
+        let parse = |text: &str| Document::parse(&scenario_path, text, &Estimates::default()).map_err(usage);
+        let recorded = parse(&written)?;
+        let mut notes = recording.gaps.clone();
+        let mut document = recorded.clone();
+        match std::fs::read_to_string(&scenario_path) {
+            Ok(text) => {
+                document = parse(&text)?;
+                let is_changed = without_goal(&document) != without_goal(&recorded);
+                if is_changed {
+                    notes.push(format!(
+                        "{} differs from the recording: policies are compared in it, and the model's error \
+                         is that of the recorded run",
+                        scenario_path.display()
+                    ));
+                }
+                if let Some(goal) = args.goal {
+                    let goal = toml::Value::String(goal.to_string());
+                    document = document.with("goal", &goal).map_err(usage)?;
+                }
+            }
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+                run_folder::write(&folder, SCENARIO, |file| file.write_all(written.as_bytes()))?;
+            }
+            Err(cause) => return Err(usage(format!("{}: {cause}", scenario_path.display()))),
+        }
+        let goal = document.scenario().map_err(usage)?.goal;
+        notes.extend(elsewhere(&recording));
+        Ok(Self { folder, recording, recorded, document, scenario_path, goal, notes })
+    }
+}
+
+fn without_goal(document: &Document) -> toml::Table {
+    let mut table = document.table().clone();
+    table.remove("goal");
+    table
+}
+
+fn read(folder: &Path) -> Result<Recording> {
+    let path = folder.join(RECORDING);
+    let text = std::fs::read_to_string(&path).map_err(|cause| {
+        usage(format!(
+            "{}: {cause}\nhint: `roost observe --port PORT --out DIR` makes a recording",
+            path.display()
+        ))
+    })?;
+    Recording::read(&text).map_err(|why| usage(format!("{}: {why}", path.display())))
+}
+
+fn record(args: &Args) -> Result<(PathBuf, Recording)> {
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => Path::new("runs").join(format!("plan-{}", stamp()?)),
+    };
+    let observation = observe::Args::for_plan(args, &out);
+    if !args.json {
+        eprintln!("roost plan: recording for {}", observation.length());
+    }
+    let (recording, report) = observe::record_for_plan(&observation)?;
+    let folder = report.parent().context("the report's folder")?.to_owned();
+    let written = serde_json::to_string(&recording)?;
+    let recording = Recording::read(&written)
+        .map_err(|why| coded(Exit::Invalid, format!("the recording is of no use: {why}")))?;
+    Ok((folder, recording))
+}
+
+fn stamp() -> Result<String> {
+    Ok(run_folder::started()?.replace(" UTC", "").replace([' ', ':'], "-"))
+}
+
+/// How the recorded machine differs from this one: the plan holds for the recorded one.
+fn elsewhere(recording: &Recording) -> Vec<String> {
+    let here = crate::machine_facts::this_machine();
+    let recorded = &recording.machine;
+    let mut differences = Vec::new();
+    let mut differ = |what: &str, there: &Option<String>, here: &Option<String>| {
+        if let (Some(there), Some(here)) = (there, here)
+            && there != here
+        {
+            differences.push(format!("{what} {there}, here {here}"));
+        }
+    };
+    differ("kernel", &recorded.kernel, &here.kernel);
+    differ("processor", &recorded.processor, &here.cpu_model);
+    let cpus = Some(recording.cpus().to_string());
+    differ("CPUs", &cpus, &here.cpus.map(|cpus| cpus.to_string()));
+    let names = |states: Vec<&str>| Some(states.join(" "));
+    let there = names(recorded.states.iter().map(|state| state.name.as_str()).collect());
+    let own =
+        here.idle_states.iter().map(|state| state.rsplit_once(" (").map_or(&state[..], |(name, _)| name));
+    differ("idle states", &there, &names(own.collect()));
+    if differences.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "recorded on another machine or kernel ({}): the plan is for that one, and so is its line",
+        differences.join("; ")
+    )]
+}

@@ -1,0 +1,89 @@
+//! `roost plan` on a kept recording, a changed scenario, and recordings of no use.
+
+use crate::fixture::ROOST;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const RECORDING: &str = include_str!("recording.json");
+
+/// Exit code, output and errors.
+fn plan(folder: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(ROOST);
+    let output = command.arg("plan").arg(folder).args(["--requests", "3000"]).args(more).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn folder_with(recording: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("recording.json"), recording).unwrap();
+    folder
+}
+
+#[test]
+fn a_plan_leaves_its_scenario_and_takes_it_again_as_it_was_changed() {
+    let folder = folder_with(RECORDING);
+    let (_, out, error) = plan(folder.path(), &["--goal", "5ms@p99", "--price", "0.30/kWh"]);
+    for words in ["model against measurement", "2 cores, idle as now", "at 2 times the load", "a year"] {
+        assert!(out.contains(words), "no {words} in {out}{error}");
+    }
+    for file in ["scenario.toml", "plan/plan.json", "plan/report.html", "plan/run.toml"] {
+        assert!(folder.path().join(file).exists(), "{file}");
+    }
+    assert!(!out.contains("differs from the recording"), "{out}");
+    let path = folder.path().join("scenario.toml");
+    let scenario = fs::read_to_string(&path).unwrap();
+    fs::write(&path, scenario.replace("cores = 2 ", "cores = 4 ").replace("workers = 2 ", "workers = 4 "))
+        .unwrap();
+    let (_, out, error) = plan(folder.path(), &[]);
+    assert!(
+        out.contains("differs from the recording") && out.contains("4 cores, idle as now"),
+        "{out}{error}"
+    );
+    // The goal of the file holds.
+    assert!(out.contains("5ms@p99") || out.contains("5.00ms@p99"), "{out}");
+    fs::write(&path, scenario.replace("[workload]", "[worklode]")).unwrap();
+    let (code, _, error) = plan(folder.path(), &[]);
+    assert!(code == Some(2) && error.contains("worklode"), "{error}");
+}
+
+#[test]
+fn a_goal_that_none_keeps_is_told_with_the_best_that_can_be_had() {
+    let folder = folder_with(RECORDING);
+    let (code, out, error) = plan(folder.path(), &["--goal", "2us@p99", "--json"]);
+    // Six where the model misses the recorded run, too.
+    assert!(matches!(code, Some(5 | 6)), "{code:?} {out}{error}");
+    let document: Value = serde_json::from_str(&out).unwrap();
+    assert!(document["nearest"].is_string() && document["best"].is_null(), "{out}");
+    assert!(document["words"].to_string().contains("No policy keeps"), "{out}");
+}
+
+#[test]
+fn recordings_of_no_use_are_told_with_their_fix() {
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut recording: Value = serde_json::from_str(RECORDING).unwrap();
+        change(&mut recording);
+        recording.to_string()
+    };
+    for (recording, told) in [
+        (RECORDING[..RECORDING.len() / 2].to_owned(), "cut off"),
+        (changed(&|bad| bad["arrivals"]["requests"] = 0.into()), "under its load"),
+        (changed(&|bad| bad["format"] = 99.into()), "format 99"),
+        (changed(&|bad| drop(bad.as_object_mut().unwrap().remove("service"))), "--port"),
+        (changed(&|bad| bad["machine"]["cores"] = 0.into()), "without CPUs"),
+    ] {
+        let folder = folder_with(&recording);
+        let (code, out, error) = plan(folder.path(), &[]);
+        assert_eq!(code, Some(2), "{out}{error}");
+        assert!(error.contains(told), "no {told} in {error}");
+        assert!(!folder.path().join("scenario.toml").exists(), "nothing is left");
+    }
+    let nothing = tempfile::tempdir().unwrap();
+    let (code, _, error) = plan(nothing.path(), &[]);
+    assert!(code == Some(2) && error.contains("roost observe"), "{error}");
+    let other = changed(&|other| other["machine"]["kernel"] = "5.4.0-other".into());
+    let (_, out, _) = plan(folder_with(&other).path(), &[]);
+    assert!(out.contains("recorded on another machine or kernel"), "{out}");
+}

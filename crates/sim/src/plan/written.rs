@@ -1,0 +1,390 @@
+//! A recording as a scenario that a person can read and change: each value with its source.
+
+use super::recording::{Known, Loop, Recording, State};
+use machine::Goal;
+use std::fmt::{Display, Write as _};
+
+/// Why no scenario comes of a recording.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum WrittenError {
+    #[error(
+        "it has neither the service's CPU time nor its work by request\nhint: record as root, on a kernel \
+         that takes the programs; `roost doctor` says which"
+    )]
+    NoWork,
+    #[error("it has no rate of requests\nhint: record for ten seconds or more")]
+    NoRate,
+}
+
+/// The policies that the kernel itself has in force, as the simulator calls them.
+pub fn stock_policy(governor: Option<&str>) -> &'static str {
+    match governor {
+        Some("teo") => "teo",
+        // It halts in the shallowest state, after polling where the guest polls at all.
+        Some("haltpoll") => "shallow",
+        _ => "menu",
+    }
+}
+
+/// `scenario.toml` of a recorded run.
+pub fn scenario_text(recording: &Recording, goal: Option<Goal>) -> Result<String, WrittenError> {
+    let mut text = Text(String::new());
+    let service = recording.service.clone().unwrap_or_default();
+    text.remark("Made by `roost plan` from recording.json. Every value may be changed; `roost plan` and");
+    text.remark("`roost sim run` take the file as it then is. measured: seen on the machine; derived: by a");
+    text.remark("formula of docs/plan.md; ESTIMATE: neither.");
+    text.line(&format!("title = {}", quoted(&format!("{} as recorded", service.name))), "");
+    let stock = stock_policy(recording.machine.governor.as_deref());
+    let governor = recording.machine.governor.as_deref().unwrap_or("none that the kernel names");
+    text.line(&format!("policies = [\"{stock}\"]"), &format!("measured: cpuidle's governor is {governor}"));
+    if let Some(goal) = goal {
+        text.line(&format!("goal = \"{goal}\""), "as asked for");
+    }
+    machine(&mut text, recording);
+    server(&mut text, recording)?;
+    workload(&mut text, recording)?;
+    noise(&mut text, recording);
+    Ok(text.0)
+}
+
+fn machine(text: &mut Text, recording: &Recording) {
+    let machine = &recording.machine;
+    text.table("machine");
+    match &machine.preset {
+        Some(preset) => text.known(&format!("preset = {}", quoted(&preset.value)), preset),
+        None => text.line("preset = \"xeon-silver-4116\"", "ESTIMATE: the processor is not listed"),
+    }
+    let counted = "measured: the kernel's topology";
+    text.line(&format!("sockets = {}", machine.sockets), counted);
+    text.line(&format!("cores = {}", machine.cores), counted);
+    text.line(&format!("threads = {}", machine.threads), counted);
+    if machine.virtual_machine == Some(true) {
+        text.line("package = false", "derived: a virtual machine does not put sockets to sleep");
+    }
+    let halting: Vec<&State> = machine.states.iter().filter(|state| !state.polls).collect();
+    if halting.is_empty() {
+        text.remark("No idle state is shown by the kernel, so the preset's are taken: ESTIMATE.");
+        return;
+    }
+    text.remark("Idle states as the kernel lists them, in nanoseconds and microwatts.");
+    text.line("cstates = [", "");
+    let mut deepest_exit = 0.0f64;
+    for state in halting {
+        // The tables must rise; a driver that advertises the same for two states is taken at its word
+        // for the first.
+        let exit = state.exit_us.max(deepest_exit);
+        deepest_exit = exit;
+        let mut entry = format!("  {{ name = {}, kind = \"halting\"", quoted(&state.name));
+        let _ = write!(entry, ", exit_latency = {}", nanos(exit));
+        if let Some(wake) = &state.wake_us {
+            let _ = write!(entry, ", true_exit_latency = {}", nanos(wake.value));
+        }
+        let _ = write!(entry, ", target_residency = {}", nanos(state.residency_us.max(exit)));
+        if let Some(watts) = &state.watts {
+            let _ = write!(entry, ", power = {}", (watts.value * 1e6).round().max(0.0) as u64);
+        }
+        entry.push_str(" },");
+        let waking = state.wake_us.as_ref().map_or_else(
+            || "its waking as advertised: ESTIMATE".to_owned(),
+            |wake| format!("its waking {}", told(wake)),
+        );
+        let power = state.watts.as_ref().map_or_else(String::new, |watts| format!("; power {}", told(watts)));
+        text.line(&entry, &format!("{waking}{power}"));
+    }
+    text.line("]", "");
+}
+
+fn server(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> {
+    let service = recording.service.clone().unwrap_or_default();
+    text.table("server");
+    text.line(
+        "dispatch = \"shared\"",
+        "ESTIMATE: the scheduler wakes a thread where a CPU is idle, as one queue for all cores does",
+    );
+    let cpus = service.cpus.unwrap_or(recording.cpus()).min(recording.cpus()).max(1);
+    let (workers, by) = match &service.threads {
+        Some(threads) if threads.value < cpus => {
+            (threads.value.max(1), format!("its threads, {}", told(threads)))
+        }
+        _ => (cpus, "measured: the CPUs that it may use; it has as many threads".to_owned()),
+    };
+    text.line(&format!("workers = {workers}"), &by);
+    if let Some(after) = after_reply(recording) {
+        text.table("server.nic");
+        text.line("receive = \"0s\"", "derived: response times begin when a request is ready");
+        text.line(&format!("transmit = \"{}\"", time(after.value)), &told(&after));
+    }
+    Ok(())
+}
+
+/// CPU time by request that no reply waits for: the service's own after it (epoll, the socket, the
+/// receiver's part on a loopback), and interrupts and wake-ups, which no thread's count holds.
+fn after_reply(recording: &Recording) -> Option<Known<f64>> {
+    let service = recording.service.as_ref()?;
+    let known = |value: &Option<Known<f64>>| value.as_ref().map(|known| known.value);
+    let own = known(&service.cpu_us).zip(known(&service.work_us));
+    let own = own.map_or(0.0, |(cpu, work)| (cpu - work).max(0.0));
+    let rate = known(&recording.arrivals.rate_per_s)?;
+    let beyond = known(&recording.sleeps.beyond_threads_cpus).map_or(0.0, |cpus| cpus * 1e6 / rate);
+    // Of a service that is hardly asked anything, interrupts have other causes than requests.
+    let wakes = known(&recording.sleeps.wakes_per_s).unwrap_or(0.0);
+    let beyond = if rate >= SOME_OF_WAKES * wakes { beyond } else { 0.0 };
+    (own + beyond > 0.0).then(|| {
+        let by = format!(
+            "by request {own:.2} us of the service's CPU time beyond its work until the reply, and \
+             {beyond:.2} us of busy time beyond all threads'"
+        );
+        Known::derived(own + beyond, by)
+    })
+}
+
+/// Requests are the cause of wake-ups if they are at least this share of them.
+const SOME_OF_WAKES: f64 = 0.1;
+
+/// The work of a request until its reply.
+fn work(recording: &Recording) -> Option<Known<f64>> {
+    let service = recording.service.as_ref()?;
+    match (&service.cpu_us, &service.work_us) {
+        (Some(cpu), Some(work)) if cpu.value <= work.value => Some(Known::derived(
+            cpu.value,
+            format!("CPU time by request; until the reply {:.2} us pass, with waiting", work.value),
+        )),
+        (_, Some(work)) => Some(work.clone()),
+        (cpu, None) => cpu.clone(),
+    }
+}
+
+fn workload(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> {
+    let service = recording.service.clone().unwrap_or_default();
+    let work = work(recording).ok_or(WrittenError::NoWork)?;
+    let arrivals = &recording.arrivals;
+    let rate = arrivals.rate_per_s.as_ref().ok_or(WrittenError::NoRate)?;
+    let closed = recording.generator.as_ref().filter(|generator| generator.kind.value == Loop::Closed);
+    let connections = arrivals.connections.as_ref().filter(|connections| connections.value > 0);
+    let response = recording.responses.mean_us.as_ref();
+    let is_closed = match (closed, connections, response) {
+        (Some(generator), Some(connections), Some(response)) => {
+            text.table("server.clients");
+            text.line(
+                &format!("count = {}", connections.value),
+                &format!("{}; a closed loop, {}", told(connections), told(&generator.kind)),
+            );
+            let cycle_us = connections.value as f64 / rate.value * 1e6;
+            let think = (cycle_us - response.value).max(0.001);
+            text.line(
+                &format!("think = {{ exponential = \"{}\" }}", time(think)),
+                &format!(
+                    "derived: connections / rate - mean response, {cycle_us:.2} - {:.2} us; ESTIMATE: that \
+                     pauses are exponential",
+                    response.value
+                ),
+            );
+            true
+        }
+        _ => false,
+    };
+    text.table("workload");
+    if !is_closed {
+        text.known(&format!("rate = {}", rounded(rate.value)), rate);
+        let (kind, why) = match &arrivals.scv {
+            Some(scv) => (arrival_kind(scv.value), format!("scv {:.2}, {}", scv.value, told(scv))),
+            None => ("poisson".to_owned(), "ESTIMATE: too few seconds tell of burstiness".to_owned()),
+        };
+        text.line(&format!("arrivals = \"{kind}\""), &why);
+    }
+    let service_line = match &service.work_cv {
+        Some(cv) if cv.value > 0.01 => (
+            format!(
+                "service = {{ distribution = \"lognormal\", mean = \"{}\", cv = {} }}",
+                time(work.value),
+                { rounded(cv.value.min(20.0)) }
+            ),
+            format!("mean {}; cv {}; ESTIMATE: that it is lognormal", told(&work), told(cv)),
+        ),
+        _ => (
+            format!("service = {{ exponential = \"{}\" }}", time(work.value)),
+            format!("mean {}; ESTIMATE: that it is exponential", told(&work)),
+        ),
+    };
+    text.line(&service_line.0, &service_line.1);
+    text.table("run");
+    text.line("requests = 200000", "so many are simulated of each policy");
+    Ok(())
+}
+
+/// Burstier than Poisson beyond doubt, nearly even, or neither.
+fn arrival_kind(scv: f64) -> String {
+    const BURSTY: f64 = 1.5;
+    const EVEN: f64 = 0.1;
+    if scv >= BURSTY {
+        format!("h2:{}", rounded(scv.sqrt().min(100.0)))
+    } else if scv <= EVEN {
+        "uniform".to_owned()
+    } else {
+        "poisson".to_owned()
+    }
+}
+
+fn noise(text: &mut Text, recording: &Recording) {
+    let cpus = f64::from(recording.cpus());
+    for other in &recording.others {
+        let Some(length) = other.length_us.as_ref().filter(|length| length.value > 0.0) else {
+            text.remark(&format!(
+                "{}: {:.0} a second, of unknown length, are left out.",
+                other.who, other.per_s.value
+            ));
+            continue;
+        };
+        if other.per_s.value <= 0.0 {
+            continue;
+        }
+        text.array("server.noise");
+        text.line(
+            &format!("every = \"{}\"", time(cpus / other.per_s.value * 1e6)),
+            &format!("{}: {:.1}/s on {cpus} CPUs, {}", other.who, other.per_s.value, told(&other.per_s)),
+        );
+        text.line(
+            &format!("length = {{ exponential = \"{}\" }}", time(length.value)),
+            &format!("{}; ESTIMATE: that it is exponential", told(length)),
+        );
+        text.line("on = \"each\"", "ESTIMATE: that it comes to all CPUs alike");
+    }
+}
+
+struct Text(String);
+
+impl Text {
+    fn remark(&mut self, sentence: &str) {
+        let _ = writeln!(self.0, "# {sentence}");
+    }
+
+    fn table(&mut self, name: &str) {
+        let _ = writeln!(self.0, "\n[{name}]");
+    }
+
+    fn array(&mut self, name: &str) {
+        let _ = writeln!(self.0, "\n[[{name}]]");
+    }
+
+    fn line(&mut self, line: &str, why: &str) {
+        // A name from the machine must not end the remark.
+        let why: String = why.chars().filter(|letter| !letter.is_control()).collect();
+        let gap = if why.is_empty() { "" } else { "  # " };
+        let _ = writeln!(self.0, "{line}{gap}{why}");
+    }
+
+    fn known<T>(&mut self, line: &str, known: &Known<T>) {
+        self.line(line, &told(known));
+    }
+}
+
+fn told<T>(known: &Known<T>) -> String {
+    format!("{}: {}", known.source, known.by)
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+fn nanos(micros: f64) -> u64 {
+    (micros * 1000.0).round().max(0.0) as u64
+}
+
+/// A length of time as scenarios write it.
+fn time(micros: f64) -> impl Display {
+    format!("{}ns", nanos(micros).max(1))
+}
+
+/// Four digits: no more is known.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let factor = 10f64.powi(3 - value.abs().log10().floor() as i32);
+    (value * factor).round() / factor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording::tests::sample;
+    use super::super::recording::{Generator, Known};
+    use super::*;
+    use crate::scenario::{Document, Estimates};
+    use std::path::Path;
+
+    fn document(recording: &Recording) -> Document {
+        let text = scenario_text(recording, Some("500us@p99".parse().unwrap())).unwrap();
+        Document::parse(Path::new("scenario.toml"), &text, &Estimates::default())
+            .unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    #[test]
+    fn a_recording_becomes_a_scenario_that_runs() {
+        let document = document(&sample());
+        let contestants = document.contestants().unwrap();
+        let (setup, jobs) = document.setup(&contestants[0].policies, 1).unwrap();
+        assert_eq!(setup.workers, 2);
+        assert_eq!(setup.platform.cstates.0.len(), 1, "polling is no state of the table");
+        assert_eq!(setup.platform.cstates.0[0].real_exit_latency().as_micros(), 40);
+        assert_eq!(setup.nic.unwrap().transmit.as_micros(), 4, "12 us of CPU time, 8 until the reply");
+        assert_eq!(jobs.mean_rate().as_per_second(), 10_000.0);
+        // 500 a second on two CPUs: each every 4 ms.
+        assert_eq!(setup.noise[0].every.as_micros(), 4_000);
+    }
+
+    #[test]
+    fn every_value_says_where_it_came_from() {
+        let text = scenario_text(&sample(), None).unwrap();
+        let plain = ["title", "cstates", "]", "#", "["];
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            let is_plain = plain.iter().any(|begin| line.starts_with(begin));
+            let sources = ["measured", "derived", "ESTIMATE", "simulated", "as asked for"];
+            assert!(is_plain || sources.iter().any(|source| line.contains(source)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_closed_loop_thinks_for_the_rest_of_its_cycle() {
+        let mut recording = sample();
+        let names = vec!["load".to_owned()];
+        recording.generator = Some(Generator { names, kind: Known::derived(Loop::Closed, "Little") });
+        let text = scenario_text(&recording, None).unwrap();
+        // 32 connections at 10,000 a second: a cycle of 3,200 us, of which 55 are the response.
+        assert!(text.contains("count = 32") && text.contains("exponential = \"3145000ns\""), "{text}");
+        assert!(!text.contains("rate ="), "{text}");
+        document(&recording).setup("menu", 1).unwrap();
+    }
+
+    #[test]
+    fn a_missing_value_is_no_zero() {
+        let mut recording = sample();
+        let service = recording.service.as_mut().unwrap();
+        (service.cpu_us, service.work_us) = (None, None);
+        assert_eq!(scenario_text(&recording, None), Err(WrittenError::NoWork));
+        let mut recording = sample();
+        recording.arrivals.rate_per_s = None;
+        assert_eq!(scenario_text(&recording, None), Err(WrittenError::NoRate));
+        let mut recording = sample();
+        recording.others[0].length_us = None;
+        recording.machine.states.clear();
+        let text = scenario_text(&recording, None).unwrap();
+        assert!(text.contains("of unknown length") && !text.contains("[[server.noise]]"), "{text}");
+        document(&recording).setup("menu", 1).unwrap();
+    }
+
+    #[test]
+    fn names_from_the_machine_cannot_break_the_file() {
+        let mut recording = sample();
+        recording.service.as_mut().unwrap().name = "a\"b\n[server]\\".to_owned();
+        recording.others[0].who = "x\ny = 1".to_owned();
+        recording.machine.states[1].name = "C\"1".to_owned();
+        document(&recording);
+    }
+
+    #[test]
+    fn bursts_are_told_from_even_gaps() {
+        assert_eq!(arrival_kind(4.0), "h2:2");
+        assert_eq!(arrival_kind(1.2), "poisson");
+        assert_eq!(arrival_kind(0.0), "uniform");
+    }
+}
