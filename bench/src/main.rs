@@ -10,7 +10,7 @@
 //!   govern_effect.rs the time until a service has left a core
 //!   hurry_up/      the cost of hurry-up, and the delay until a request that entered has its clock
 //!   quiesce/       the sleep of the shipped example with quiescence and without, and its cost
-//!   prove/         how often `roost prove` errs, and what it finds
+//!   prove/         the errors and the finds of `roost prove`
 //!   programs.rs    the cost of programs in the kernel
 //!   observe.rs     the cost of watching, switched on and off
 //!   sim/           the simulator beside SimPy, closed forms and a loop by hand; its intervals

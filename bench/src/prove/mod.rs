@@ -1,4 +1,4 @@
-//! `roost-bench prove`: how often `roost prove` errs, and what it finds.
+//! `roost-bench prove`: the errors and the finds of `roost prove`.
 //!
 //! ```text
 //!   mod.rs    the arguments; trials on simulated servers (study::prove::trial)
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use study::prove::trial::{Trial, found, run_all};
 
-/// Count how often `roost prove` errs, and what it finds
+/// Count the errors and the finds of `roost prove`
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -32,16 +32,16 @@ pub struct Args {
     /// On this machine's memcached instead: some 80 minutes, quiet, as root
     #[arg(long)]
     live: bool,
-    /// Live runs of each kind
+    /// So many live runs of each of the three kinds
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Blocks of a live run
+    /// So many blocks has each live run, an even number
     #[arg(long, value_name = "N", default_value_t = 24)]
     blocks: u32,
-    /// Length of a live block
+    /// The length of each block of the live runs
     #[arg(long, value_name = "TIME", default_value = "5s")]
     block: machine::Duration,
-    /// The memcached
+    /// The memcached that the live runs measure
     #[arg(long, value_name = "FILE", default_value = "memcached")]
     peer: PathBuf,
     /// Requests per second of a live run

@@ -8,7 +8,7 @@
 //!
 //! An ungoverned block is watched by the same programs at the same times, so that the price of
 //! watching is on both sides. While a block lasts, its daemon listens at the control socket: a
-//! second daemon is refused by name, and so is every command that would change what is measured.
+//! second daemon is refused by name, and so is every command that would change the measured service.
 //! Everything goes back when the daemon's run ends.
 
 use super::meters::Meters;
@@ -52,7 +52,6 @@ impl Stop {
     }
 }
 
-/// A block to run.
 pub struct Order {
     pub number: u32,
     pub pair: u32,
@@ -60,13 +59,13 @@ pub struct Order {
     pub length: Duration,
     pub settling: Duration,
     pub epoch: Duration,
-    /// The percentile of the tail.
+    /// The percentile of the tail, from 0 to 1.
     pub quantile: f64,
     pub goal: Option<Goal>,
     pub instead: Instead,
 }
 
-/// What came of it, and why no other block can follow, if so.
+/// A block that has ended, and the reason why no other one can follow, if so.
 pub struct Ran {
     pub block: Block,
     pub broken: Option<anyhow::Error>,
@@ -133,7 +132,7 @@ fn run_here(
     Ok(Ran { block, broken })
 }
 
-/// When an epoch of the service ended last, and what followed.
+/// When an epoch of the service ended last, and whether the block ended for want of one.
 #[derive(Default)]
 struct Silence {
     last_ns: AtomicU64,
@@ -147,7 +146,7 @@ impl Silence {
     }
 }
 
-/// Passes events on to the daemon, except those of others who would change what is measured. Ends a
+/// Passes events on to the daemon, except those of others who would change the measured service. Ends a
 /// block whose service tells nothing any longer.
 fn filter(unfiltered: &Receiver<Event>, passes: &Sender<Event>, seen: &Silence, patience: Duration) {
     const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(200);
@@ -182,7 +181,7 @@ struct Watched {
     /// End of the epoch before the first that counts, and of the last one.
     span: Option<(Instant, Instant)>,
     times: Option<(Histogram<u64>, Duration)>,
-    /// Sums over time.
+    /// Sums over the time that counts.
     seconds: f64,
     requests: Option<f64>,
     cores: f64,
@@ -260,7 +259,7 @@ impl Watched {
 }
 
 impl View for Watched {
-    /// Of hundreds of changes a block makes; its figures tell what came of them.
+    /// Of hundreds of changes a block makes; its figures show their effect.
     fn say(&mut self, _line: &str) {}
 
     fn epoch(&mut self, governed: &Governed) {
@@ -305,7 +304,7 @@ impl View for Watched {
     fn polled(&mut self, _governed: &[Status], _controllers: &[ControllerReport]) {}
 }
 
-/// Work that nobody needs, so many CPUs' worth: for benches that ask whether it is found.
+/// Work without a use, so many CPUs' worth: for benches that ask whether it is found.
 struct Burner {
     over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,

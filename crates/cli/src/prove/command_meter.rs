@@ -2,8 +2,9 @@
 //!
 //! A board's controller or a power strip answers through programs that only its owner knows. The
 //! command runs in `sh`, again and again, each time for at most [`PATIENCE`]. Root lends it no
-//! rights that it does not need: it runs as the user who typed `sudo`, or else as nobody. Only where
-//! it fails so and works with root's rights does it keep them, and that is told.
+//! rights that it does not need: it runs as the user who typed `sudo`, or else as user 65534, who
+//! has none. Only where it fails so and works with root's rights does it keep them, and that is
+//! told.
 
 use crate::exit::usage;
 use anyhow::Result;
@@ -73,7 +74,7 @@ impl CommandMeter {
             read.unwrap_or(Ok(0)).map(|_| text)
         });
         let ended = wait(&mut child);
-        // Whoever it started may have its output still; a reader that waits for that must not.
+        // A child of its own may hold its output still, and the reader would wait for that.
         end_group(&child);
         let _ = child.wait();
         let text = reader.join().ok().and_then(Result::ok).unwrap_or_default();

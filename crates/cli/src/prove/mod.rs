@@ -1,4 +1,4 @@
-//! `roost prove`: what governing brings to a live service, in blocks, with intervals.
+//! `roost prove`: the saving of governing on a live service, in blocks, with intervals.
 //!
 //! ```text
 //!   options.rs         the arguments

@@ -9,10 +9,10 @@ use report::money::{Carbon, Price, Tariff};
 use std::path::PathBuf;
 use study::prove::Until;
 
-/// Prove what governing brings: on the live service, in blocks, with intervals
+/// Prove the saving of governing: on the live service, in blocks, with intervals
 ///
-/// Governed and ungoverned blocks take turns in random order. A governed block is what
-/// `roost govern` does; all of it is put back after each block, and at the end, in whatever way
+/// Governed and ungoverned blocks take turns in random order. A governed block runs
+/// `roost govern`; all of it is put back after each block, and at the end, in whatever way
 /// that comes. Blocks are compared in pairs of like load.
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../help/prove.txt"))]
@@ -69,7 +69,7 @@ pub struct Args {
     /// Print one JSON document at the end
     #[arg(long)]
     pub json: bool,
-    /// For benches: what is done in governed blocks instead, `nothing` or CPU time `burn=0.05`
+    /// For benches: governed blocks do this instead, `nothing` or `burn=0.05` of a CPU
     #[arg(long, value_name = "WHAT", hide = true, default_value = "govern", value_parser = instead)]
     pub instead: Instead,
     /// Other options of `roost govern`
@@ -77,12 +77,12 @@ pub struct Args {
     pub govern: Vec<String>,
 }
 
-/// What is done in the blocks that are called governed.
+/// The treatment of the blocks that are called governed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Instead {
     Govern,
     Nothing,
-    /// CPUs' worth of work that nobody needs.
+    /// So many CPUs' worth of work without a use.
     Burn(f64),
 }
 
@@ -108,7 +108,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Half of the blocks.
+    /// The number of pairs: half of the blocks.
     pub fn pairs(&self) -> Result<u32> {
         if !self.blocks.is_multiple_of(2) || !(8..=2000).contains(&self.blocks) {
             return Err(usage(format!(
@@ -120,7 +120,7 @@ impl Args {
         Ok(self.blocks / 2)
     }
 
-    /// The settling time: it does not depend on what is seen, so it cannot favour a treatment.
+    /// The settling time: it does not depend on any figure, so it cannot favour a treatment.
     pub fn settling(&self) -> Result<Duration> {
         if self.block < Duration::from_secs(1) || self.block > Duration::from_secs(86_400) {
             return Err(usage(format!("--block {}: write 1s to 24h", self.block)));

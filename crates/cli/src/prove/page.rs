@@ -60,7 +60,7 @@ impl Folder {
         Ok(())
     }
 
-    /// One line, with one write.
+    /// One line with one write, so that a kill leaves whole lines.
     pub fn block(&mut self, block: &Block) -> Result<()> {
         let line = format!("{}\n", serde_json::to_string(block)?);
         Ok(self.blocks.write_all(line.as_bytes())?)

@@ -26,7 +26,7 @@ pub fn begin(args: &Args, setup: &Setup) {
     eprintln!("it takes {most} at most; Ctrl-C ends it with the verdict so far");
 }
 
-/// A block has ended.
+/// A block has ended: its line, with the interval of the power so far.
 pub fn block(args: &Args, setup: &Setup, block: &Block, power: Option<&Change>) {
     if args.json {
         return;
@@ -55,7 +55,7 @@ pub fn block(args: &Args, setup: &Setup, block: &Block, power: Option<&Change>) 
     eprintln!("{line}");
 }
 
-/// Such as `p99`.
+/// The percentile's name, such as `p99`.
 pub fn tail_name(setup: &Setup) -> String {
     format!("p{}", (setup.quantile * 1e8).round() / 1e6)
 }
@@ -116,7 +116,7 @@ pub fn pairs(setup: &Setup, outcome: &Outcome) -> String {
     text
 }
 
-/// A year at this load.
+/// The sums of a year at this load.
 pub fn year(outcome: &Outcome, year: &Year) -> String {
     let servers = if year.servers == 1 { "1 server".to_owned() } else { format!("{} servers", year.servers) };
     let doubt = match outcome.watts_saved_low.is_some_and(|low| low > 0.0) {

@@ -77,7 +77,7 @@ fn blocks_take_turns_and_the_service_is_found_as_it_was() {
     let flags = ["--blocks", "8", "--block", "2s", "--meter", "echo 7", "--price", "0.30/kWh"];
     let proof = Proof::start(folder.path(), &server, &flags, &ONE_CORE);
     until_governed(&server);
-    // No other command may change what is measured.
+    // No other command may change the measured service.
     let socket = folder.path().join("s");
     let second = Command::new(ROOST)
         .args(["prove", "--port", &server.port.to_string(), "--", "--socket"])

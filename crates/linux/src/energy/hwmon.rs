@@ -12,7 +12,7 @@ const FOLDER: &str = "sys/class/hwmon";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PowerSensor {
-    /// Such as `hwmon power_meter power1`.
+    /// Chip and sensor, such as `hwmon power_meter power1`.
     pub name: String,
     file: String,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The treatment of a block.
+/// The treatment of a block, as files and pages write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Treatment {
@@ -25,7 +25,7 @@ impl fmt::Display for Treatment {
 /// A block, as a line of `blocks.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Block {
-    /// From 1.
+    /// The block's place in the run, from 1.
     pub number: u32,
     /// From 1; two blocks have the same.
     pub pair: u32,
@@ -37,7 +37,7 @@ pub struct Block {
     /// Answered requests per second in that part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<f64>,
-    /// The figures, by name; what could not be measured is not here.
+    /// The figures, by name; one that could not be measured is not here.
     pub figures: BTreeMap<String, f64>,
     /// Whether the tail was over the goal, where both are known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,10 +47,10 @@ pub struct Block {
     pub void: Option<String>,
 }
 
-/// A figure of blocks.
+/// A figure that blocks are compared by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Figure {
-    /// Mean power by this meter.
+    /// Mean power by this meter, in watts.
     Watts(String),
     /// Energy per request by this meter.
     JoulesPerRequest(String),
@@ -114,7 +114,7 @@ impl LikeLoad {
 /// The pairs of a run that count, and how many do not.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs<'a> {
-    /// Governed, ungoverned.
+    /// The governed block, then the ungoverned one.
     pub like: Vec<(&'a Block, &'a Block)>,
     /// Pairs whose rates differ by more than the rule allows.
     pub unlike: u32,

@@ -4,12 +4,12 @@ use super::{Ending, Figure, Looks, Pairs};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// A figure's change by governing.
+/// A figure's change by governing, with its interval.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     /// As it is called in a block.
     pub figure: String,
-    /// Geometric means over the pairs.
+    /// Geometric means over the pairs, in the figure's unit.
     pub ungoverned: f64,
     pub governed: f64,
     /// Governed over ungoverned, less 1: -0.12 is 12 % less.

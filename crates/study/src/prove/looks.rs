@@ -38,7 +38,7 @@ impl Looks {
 
     /// The ends of the interval of the mean of `values`; `None` of fewer than four.
     ///
-    /// At any time it is what the intervals of all looks so far have in common: they all hold
+    /// At any time it is the intersection of the intervals of all looks so far: they all hold
     /// together in 95 of 100 runs. Where they have nothing in common some look has missed, which is
     /// among the five, and the last one stands.
     pub fn ends(&self, values: &[f64], ending: Ending) -> Option<(f64, f64)> {

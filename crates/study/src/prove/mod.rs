@@ -29,7 +29,7 @@
 //! last look is a confidence sequence (Howard et al., Ann. Statist. 49 (2021) 1055-1080). It is
 //! wider, since it allows for looks that a run of planned length never takes.
 //!
-//! **What the intervals assume.** The mean of the logarithms is near enough to normal for Student's
+//! **Assumptions.** The mean of the logarithms is near enough to normal for Student's
 //! t. The level of the looks is exact for normal logarithms, as a simulated table (see
 //! [`looks::Looks`]); `roost-bench prove` counts how often all of it errs on simulated servers.
 

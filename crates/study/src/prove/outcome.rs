@@ -62,17 +62,17 @@ impl fmt::Display for Until {
     }
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// All planned blocks are there.
+    /// All of the planned blocks have ended.
     Whole,
     /// The interval of `--until` is narrow enough.
     Narrow,
     /// The goal was missed in two governed blocks in a row.
     Missed,
-    /// A signal came.
+    /// A signal came before the last block's end.
     Stopped,
     /// The service ended, or it could not be governed any longer: the reason.
     Broken(String),
@@ -81,9 +81,9 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Less power, beyond doubt.
+    /// Less power: the interval excludes no change.
     Saves,
-    /// More power, beyond doubt.
+    /// More power: the interval excludes no change.
     Costs,
     /// The interval of the power contains no change.
     NoDifference,
@@ -93,14 +93,14 @@ pub enum Verdict {
     Unproven,
 }
 
-/// The result of a run.
+/// The result of a run, as `summary.json` has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// The verdict in one sentence.
+    /// The verdict and its interval in one sentence.
     pub sentence: String,
     pub end: End,
-    /// The blocks that have ended.
+    /// The number of blocks that have ended.
     pub blocks: u32,
     /// Pairs that are compared; with unlike load; with a block that does not count.
     pub pairs: u32,

@@ -26,7 +26,7 @@ pub fn quantile(error: f64, freedom: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// I_x(a, b).
+/// The regularised incomplete beta function I_x(a, b).
 fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return x.clamp(0.0, 1.0);

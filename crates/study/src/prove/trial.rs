@@ -1,8 +1,8 @@
-//! Trials of the whole method on simulated servers: how often it errs, and what it finds.
+//! Trials of the whole method on simulated servers: its errors and its finds.
 //!
 //! **A block** is a run of the simulator: two cores under menu, 2,000 requests/s at 10 % load, for
-//! five simulated seconds. **The noise between blocks** is what a live service has and single runs
-//! have not: load and service time drift. Both are multiplied by the exponential of a process with
+//! five simulated seconds. **The noise between blocks** is that of a live service: load and service
+//! time drift. Both are multiplied by the exponential of a process with
 //! memory (AR(1), half of which is forgotten after seven blocks); its deviation is 5 % of the load
 //! and 2 % of the service time. These numbers describe the trial and are no claim about any machine.
 //!
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use workload::Random;
 
-/// A trial.
+/// A trial: a run of the method on one simulated server.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial {
     pub pairs: u32,
