@@ -21,7 +21,7 @@ mod tell;
 pub use options::Args;
 
 use crate::daemon::{Request, stand_back};
-use crate::exit::{Exit, coded};
+use crate::exit::{Exit, coded, usage};
 use crate::signals::EndSignals;
 use ::daemon::{Prospect, running};
 use anyhow::Result;
@@ -57,6 +57,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (pairs, settling) = (args.pairs()?, args.settling()?);
     let governing = args.governing()?;
     let config = governing.configuration()?.config;
+    if config.record.is_some() {
+        return Err(usage("a block records nothing\nhint: leave `record` out of the file"));
+    }
     let root = block::root_of(&governing);
     if let Some(daemon) = running(&config.socket) {
         return Err(coded(
@@ -67,7 +70,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if !governing.take_over {
         stand_back(&root, &config)?;
     }
-    let service = &config.services[0];
+    let service = config.services.first().ok_or_else(|| usage("name a service: --port 11211, say"))?;
     // A service that is not there is told before anything else begins.
     let prospect = Prospect::of(&root, service, config.clock_means())
         .map_err(|error| crate::daemon::refused(::daemon::StartError::from(error).into()))?;
