@@ -66,6 +66,10 @@ pub struct Class {
     /// Share of a service time that a faster clock does not shorten.
     #[serde(default)]
     pub memory: Ratio,
+    /// Instead of a share: of a service time x a faster clock does not shorten M (1 - exp(-x / M)), which
+    /// is nearly all of a short one and hardly more than this M of a long one.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "machine::duration_text::optional")]
+    pub memory_most: Option<Duration>,
     /// When an answer is late, counted from its arrival.
     #[serde(default, with = "machine::duration_text::optional")]
     pub deadline: Option<Duration>,
@@ -205,6 +209,7 @@ impl Demand {
             share: 1.0,
             service: self.service.clone(),
             memory: self.memory,
+            memory_most: None,
             deadline: self.deadline,
         };
         let classes = if self.class.is_empty() { vec![alone] } else { self.class.clone() };
@@ -224,6 +229,10 @@ impl Demand {
             if !(0.0..=1.0).contains(&class.memory.as_f64()) {
                 let problem = format!("of {} is out of range", class.name);
                 return Err(wrong("memory", &problem, "write a share of the service time from 0 to 1"));
+            }
+            if class.memory_most.is_some_and(|most| most.is_zero() || class.memory != Ratio::ZERO) {
+                let problem = format!("of {} is zero, or stands beside a share", class.name);
+                return Err(wrong("memory_most", &problem, "write memory, or memory_most = \"30ms\""));
             }
             match (&class.service, &self.trace) {
                 (Some(_), Some(_)) => {

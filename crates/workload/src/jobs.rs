@@ -39,8 +39,27 @@ pub struct JobClass {
     pub mean_service: Duration,
     /// Share of a service time that is memory time.
     pub memory: Ratio,
+    /// The bound of memory time, where that is no share.
+    pub memory_most: Option<Duration>,
     /// The source of service times; none in a trace.
     pub service: Option<Sampler>,
+}
+
+impl JobClass {
+    /// The memory time of a service time.
+    pub fn memory_of(&self, service: Duration) -> Duration {
+        match self.memory_most {
+            Some(most) => bounded(service, most),
+            None if self.memory == Ratio::ZERO => Duration::ZERO,
+            None => service.scale(self.memory.as_f64()),
+        }
+    }
+}
+
+/// Of a service time x that which a faster clock does not shorten: M (1 - exp(-x / M)).
+fn bounded(service: Duration, most: Duration) -> Duration {
+    let bounds = service.as_nanos() as f64 / most.as_nanos() as f64;
+    most.scale(-(-bounds).exp_m1())
 }
 
 /// Jobs in order of arrival: without end, unless they come from a trace.
@@ -71,7 +90,13 @@ struct Drawn {
 #[derive(Clone, Debug)]
 struct Law {
     service: Sampler,
-    memory: f64,
+    memory: Memory,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Memory {
+    Share(f64),
+    Most(Duration),
 }
 
 #[derive(Debug)]
@@ -95,6 +120,7 @@ impl Jobs {
                 deadline: class.deadline,
                 mean_service: service.as_ref().map_or(Duration::ZERO, Sampler::mean),
                 memory: class.memory,
+                memory_most: class.memory_most,
                 service,
             });
         }
@@ -104,8 +130,10 @@ impl Jobs {
             below += class.share;
             shares.push(below);
         }
-        let law =
-            |class: &JobClass| Some(Law { service: class.service.clone()?, memory: class.memory.as_f64() });
+        let law = |class: &JobClass| {
+            let memory = class.memory_most.map_or(Memory::Share(class.memory.as_f64()), Memory::Most);
+            Some(Law { service: class.service.clone()?, memory })
+        };
         let mean_ns: f64 =
             classes.iter().map(|class| class.share * class.mean_service.as_nanos() as f64).sum();
         Ok(Self {
@@ -134,6 +162,7 @@ impl Jobs {
                 deadline: class.deadline,
                 mean_service: service / count.max(1),
                 memory: class.memory,
+                memory_most: class.memory_most,
                 service: None,
             }
         };
@@ -226,8 +255,13 @@ impl Drawn {
         let class = if self.shares.is_empty() { 0 } else { self.class_of(arrival.index) };
         let law = &self.laws[class];
         let (compute, memory) = match law.memory {
-            0.0 => (law.service.draw(&mut self.work), Duration::ZERO),
-            share => law.service.draw_split(share, &mut self.work),
+            Memory::Share(0.0) => (law.service.draw(&mut self.work), Duration::ZERO),
+            Memory::Share(share) => law.service.draw_split(share, &mut self.work),
+            Memory::Most(most) => {
+                let whole = law.service.draw(&mut self.work);
+                let memory = bounded(whole, most);
+                (whole - memory, memory)
+            }
         };
         let connection = if carrier.count() == 1 { 0 } else { carrier.connection(arrival.index, arrival.at) };
         Job { index: arrival.index, at: arrival.at, compute, memory, class: class as u8, connection }
@@ -260,7 +294,7 @@ impl Played {
         let index = self.next_index;
         self.next_index += 1;
         let at = if self.pace == 1.0 { entry.at } else { entry.at.scale(self.pace) };
-        let memory = entry.service.scale(classes[usize::from(entry.class)].memory.as_f64());
+        let memory = classes[usize::from(entry.class)].memory_of(entry.service);
         let compute = entry.service - memory;
         // A trace that grew since it was checked may name unknown connections.
         let named = entry.connection.map(|connection| connection.min(carrier.count() - 1));
@@ -299,6 +333,34 @@ mod tests {
         assert_eq!(first(PLAIN), [(3618, 14982), (12678, 21033), (39531, 7903)]);
         let connections: Vec<u32> = jobs(MIXED).take(4).map(|job| job.connection).collect();
         assert_eq!(connections, [395, 434, 233, 360]);
+    }
+
+    #[test]
+    fn bounded_memory_time_is_most_of_short_work_and_little_of_long_work() {
+        let text = "rate = 1000\n[[class]]\nname = \"a\"\nmemory_most = \"10us\"\n\
+                    service = { exponential = \"50us\" }";
+        for job in jobs(text).take(1_000) {
+            let (memory, whole) =
+                (job.memory.as_nanos() as f64, (job.compute + job.memory).as_nanos() as f64);
+            assert!((memory - 1e4 * (1.0 - (-whole / 1e4).exp())).abs() <= 1.0, "{job:?}");
+        }
+        let of = |micros: u64| {
+            let class = &jobs(text).classes()[0].clone();
+            class.memory_of(Duration::from_micros(micros)).as_nanos()
+        };
+        assert_eq!((of(0), of(1_000)), (0, 10_000));
+        assert!(of(1) > 950, "{}", of(1));
+    }
+
+    #[test]
+    fn a_bound_of_memory_time_stands_alone() {
+        for key in ["memory_most = \"0us\"", "memory_most = \"3us\"\nmemory = 0.5"] {
+            let text =
+                format!("rate = 1000\n[[class]]\nname = \"a\"\n{key}\nservice = {{ exponential = \"5us\" }}");
+            let demand: Demand = toml::from_str(&text).unwrap();
+            let told = demand.jobs(Duration::from_secs(1)).unwrap_err().to_string();
+            assert!(told.contains("memory_most"), "{told}");
+        }
     }
 
     #[test]

@@ -60,8 +60,6 @@ pub struct Work {
 /// The quantiles that a table of work has; between them it is read on a logarithmic scale.
 pub const PROBABILITIES: [f64; 15] =
     [0.005, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995];
-/// Intervals between them.
-pub const INTERVALS: usize = PROBABILITIES.len() - 1;
 /// Queries with more keywords count as of so many: hardly any has more.
 pub const KEYWORDS_MAX: u32 = 16;
 /// The last operating point's name in `cpufreq`, which stands for turbo.
@@ -95,25 +93,19 @@ impl Constants {
 }
 
 impl Work {
-    /// Work of one query in milliseconds at 2.6 GHz, and the interval of the table that it lies in.
-    pub fn draw(&self, random: &mut Random) -> (f64, usize) {
+    /// Work of one query in milliseconds at 2.6 GHz.
+    pub fn draw(&self, random: &mut Random) -> f64 {
         let at = random.unit();
         let last = PROBABILITIES.len() - 1;
         let place = PROBABILITIES.iter().position(|probability| *probability >= at).unwrap_or(last).max(1);
         let (low, high) = (PROBABILITIES[place - 1], PROBABILITIES[place]);
         let part = (at - low) / (high - low);
-        let ms = (self.ms[place - 1].ln() * (1.0 - part) + self.ms[place].ln() * part).exp();
-        (ms, place - 1)
+        (self.ms[place - 1].ln() * (1.0 - part) + self.ms[place].ln() * part).exp()
     }
 
     /// The share of `ms` of work that a faster clock does not shorten.
     pub fn memory(&self, ms: f64) -> f64 {
         -(-ms / self.memory_ms).exp_m1() * self.memory_ms / ms
-    }
-
-    /// The same of an interval of the table, by its middle.
-    pub fn memory_within(&self, interval: usize) -> f64 {
-        self.memory((self.ms[interval] * self.ms[interval + 1]).sqrt())
     }
 }
 

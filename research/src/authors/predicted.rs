@@ -10,7 +10,7 @@
 //! treatment alone.
 
 use super::Arrival;
-use super::constants::{Constants, INTERVALS, KEYWORDS_MAX, TURBO_KHZ};
+use super::constants::{Constants, KEYWORDS_MAX, TURBO_KHZ};
 use super::treatment::Treatment;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
@@ -95,9 +95,8 @@ fn log(constants: &Constants, treatment: &Treatment, arrivals: &[Arrival], seed:
     for arrival in sorted {
         let keywords = arrival.keywords.clamp(1, KEYWORDS_MAX);
         // At the last operating point's nominal clock, which the engine's service times are of.
-        let (ms, interval) = constants.work(keywords).draw(&mut random);
-        let ms = ms * treatment.agent;
-        let _ = writeln!(text, "{}ms,{keywords}-{interval},{ms:.4}ms,0", arrival.start_ms);
+        let ms = constants.work(keywords).draw(&mut random) * treatment.agent;
+        let _ = writeln!(text, "{}ms,{keywords},{ms:.4}ms,0", arrival.start_ms);
     }
     text
 }
@@ -141,13 +140,9 @@ fn scenario(constants: &Constants, treatment: &Treatment, trace: &Path) -> Strin
         treatment.clients,
         trace.display().to_string(),
     );
-    // A class for each interval of a table of work: memory's share falls with the length.
     for keywords in 1..=KEYWORDS_MAX {
-        for interval in 0..INTERVALS {
-            let memory = constants.work(keywords).memory_within(interval);
-            let _ =
-                write!(text, "[[workload.class]]\nname = \"{keywords}-{interval}\"\nmemory = {memory:.6}\n");
-        }
+        let most = constants.work(keywords).memory_ms;
+        let _ = write!(text, "[[workload.class]]\nname = \"{keywords}\"\nmemory_most = \"{most:.4}ms\"\n");
     }
     text + &treatment.params + "[run]\nrequests = 1_000_000\nhorizon = \"whole\"\n"
 }
@@ -169,7 +164,7 @@ impl Simulated {
         let is_counted =
             move |visit: &&sim::engine::Visit| (visit.left_ns - visit.response_ns) as f64 * 1e-9 >= from_s;
         let visits = self.ended.visits().iter().filter(is_counted);
-        visits.map(|visit| (u32::from(visit.class) / INTERVALS as u32 + 1, visit.response_ns as f64 * 1e-6))
+        visits.map(|visit| (u32::from(visit.class) + 1, visit.response_ns as f64 * 1e-6))
     }
 
     fn p99_s(&self) -> f64 {

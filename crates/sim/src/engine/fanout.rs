@@ -59,9 +59,9 @@ impl Engine {
             && let class = &self.jobs.classes()[usize::from(task.class)]
             && let Some(service) = &class.service
         {
-            let all_ns = service.draw(chance).as_nanos();
-            piece.memory_ns = (all_ns as f64 * class.memory.as_f64()) as u64;
-            piece.compute_ns = all_ns - piece.memory_ns;
+            let whole = service.draw(chance);
+            piece.memory_ns = class.memory_of(whole).as_nanos();
+            piece.compute_ns = whole.as_nanos() - piece.memory_ns;
         }
         let share = if shards.work == ShardWork::Divided { 1.0 / f64::from(count) } else { 1.0 };
         let factor = shards.factor.as_ref().map_or(1.0, |law| law.draw(chance).as_secs_f64());

@@ -8,7 +8,6 @@
 
 use super::answers::Answers;
 use super::choice::Choice;
-use machine::Duration;
 use std::sync::Arc;
 use workload::{Job, Jobs, Random};
 
@@ -72,10 +71,7 @@ impl Leaf {
             let index = u64::from(ticket);
             let Some(service) = &class.service else { return Some(Job { index, ..job }) };
             let whole = service.draw(&mut self.work);
-            let memory = match class.memory.as_f64() {
-                0.0 => Duration::ZERO,
-                share => whole.scale(share),
-            };
+            let memory = class.memory_of(whole);
             return Some(Job { index, compute: whole - memory, memory, ..job });
         }
         None

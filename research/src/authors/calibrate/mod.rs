@@ -1,6 +1,6 @@
 //! The constants, out of the baselines' runs alone.
 //!
-//! `work` fits what each query has to do, `power` what the machine takes for it. The authors took their
+//! `work` fits the work of queries, `power` the watts that the machine takes for it. The authors took their
 //! baselines in two campaigns: `mixed`, `high` and `low` with eight clients in runs of 660 s, and
 //! `governors` with four in runs of 1,260 s. Each has work of its own, fitted alone: a query of seven
 //! keywords has half as much in the first as in the second (medians of 70 and 140 ms at 2.6 GHz), and

@@ -1,11 +1,11 @@
-//! The powers: what the machine takes for the baselines' work.
+//! The powers: watts of the machine for the baselines' work.
 //!
 //! With its work fitted, each baseline is simulated once more, for the share of time in which any core is
-//! awake, A, and the mean number of awake cores, B. Let P be the measured power beyond sleep and D
-//! = P / (1 + w P) the same without leakage; then D = a A + b B, with one b for each clock and the same
-//! a and w everywhere: weighted least squares, w by a search. Operating points between the measured clocks lie on
-//! the power law through their neighbours; a turbo clock on the law through 2.6 GHz and turbo, whose
-//! b is taken to be that of its third bin, in which five to eight cores are awake.
+//! awake, A, and the mean number of awake cores, B. Let P be the measured power beyond sleep and
+//! D = P / (1 + w P) the same without leakage; then D = a A + b B, with one b for each clock and the
+//! same a and w everywhere: weighted least squares, w by a search. Operating points between the measured
+//! clocks lie on the power law through their neighbours; a turbo clock on the law through 2.6 GHz and
+//! turbo, whose b is taken to be that of its third bin, in which five to eight cores are awake.
 //!
 //! A sleeping socket's 15.3 W are the authors' `db/nothing`: 27.5 kJ in 1,800 s, at every clock.
 

@@ -25,7 +25,7 @@ const PART: f64 = 0.6;
 const QUERIES_MIN: usize = 100;
 /// Waiting takes about the rest of the times: a start for the rounds.
 const FIRST_GUESS: f64 = 0.7;
-/// The bounds of the memory time before the first round, and of what it may become, in milliseconds.
+/// The bound of memory time before the first round, and its least and its greatest, in milliseconds.
 const MEMORY_START_MS: f64 = 5.0;
 const MEMORY_MS: (f64, f64) = (0.01, 200.0);
 /// Numbers of keywords that share a memory time: few queries have many keywords.
