@@ -1,4 +1,4 @@
-//! Turns the table of a device into what the engine needs.
+//! Turns the table of a device into the engine's own.
 
 use super::{Document, ScenarioError, Server};
 use crate::engine::{Device, Dispatch};

@@ -3,7 +3,7 @@
 //! Files that a scenario names lie beside it. Their paths become absolute when the tree gets types,
 //! so that a scenario in force, as a run's folder keeps it, can be run again from anywhere.
 
-use super::{Scenario, ScenarioError};
+use super::{Scenario, ScenarioError, shared};
 use std::fs;
 use std::path::{Path, PathBuf, absolute};
 use toml::{Table, Value};
@@ -85,18 +85,25 @@ impl Document {
         Self::parse(path, &text, estimates)
     }
 
+    /// A file's tree with its base under it; ESTIMATEs and shared values are still names.
+    pub fn written(path: &Path) -> Result<Table, ScenarioError> {
+        shared::with_base(path, read_table(path)?, read_table)
+    }
+
     /// The same of a text; `path` is its name in errors.
     pub fn parse(path: &Path, text: &str, estimates: &Estimates) -> Result<Self, ScenarioError> {
         // Once with types, so that an error has its line in the file; a document with estimates in
         // it cannot be, nor one that names files.
-        let table: Table = parse_table(path, text)?;
+        let own = parse_table(path, text)?;
+        let is_joined = own.contains_key("base") || own.contains_key("shared");
+        let table = shared::put_shared(path, shared::with_base(path, own, read_table)?)?;
         let mut document = Self { path: path.to_owned(), table: Table::new(), used: Vec::new() };
         let mut root = Value::Table(table);
         document.fill("", &mut root, estimates)?;
         if let Value::Table(table) = root {
             document.table = table;
         }
-        if document.used.is_empty() && document.placed() == document.table {
+        if !is_joined && document.used.is_empty() && document.placed() == document.table {
             toml::from_str::<Scenario>(text).map_err(|cause| ScenarioError::Malformed {
                 path: path.to_owned(),
                 cause: cause.to_string(),

@@ -13,6 +13,7 @@ mod document;
 mod error;
 mod resolve;
 mod shards;
+mod shared;
 mod stealing;
 
 pub use document::{Document, Estimates};
