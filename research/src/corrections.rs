@@ -46,9 +46,10 @@ pub struct Correction {
 struct Before {
     /// As the command line names them.
     figures: Vec<String>,
-    /// In variants whose name has this among its parts between commas; without it, in the scenario.
+    /// In variants whose name has one of these among its parts between commas; without them, in the
+    /// scenario.
     #[serde(default)]
-    variants: Option<String>,
+    variants: Vec<String>,
     #[serde(default)]
     set: Table,
     #[serde(default)]
@@ -118,7 +119,7 @@ impl Correction {
             if is_meant {
                 let table = match &mut table {
                     Some(table) => table,
-                    none => none.insert(library.text(study)?.parse().map_err(usage)?),
+                    none => none.insert(Document::written(study.document.path()).map_err(usage)?),
                 };
                 let wrong = |problem: String| {
                     usage(format!("papers/corrections.toml: {}: {}: {problem}", self.id, study.name()))
@@ -135,7 +136,7 @@ impl Correction {
 
 impl Before {
     fn apply(&self, table: &mut Table) -> Result<(), String> {
-        let Some(part) = &self.variants else {
+        if self.variants.is_empty() {
             for (key, value) in &self.set {
                 let (place, last) = within(table, key, true)?.ok_or_else(|| format!("{key} is no key"))?;
                 place.insert(last.to_owned(), value.clone());
@@ -146,12 +147,12 @@ impl Before {
                 }
             }
             return Ok(());
-        };
+        }
         let variants = table.get_mut("variant").and_then(Value::as_array_mut).into_iter().flatten();
         let mut found = false;
         for variant in variants.filter_map(Value::as_table_mut) {
             let name = variant.get("name").and_then(Value::as_str).unwrap_or_default();
-            if name.split(',').any(|own| own.trim() == part) {
+            if name.split(',').any(|own| self.variants.iter().any(|part| own.trim() == part)) {
                 found = true;
                 let set = variant.entry("set").or_insert_with(|| Value::Table(Table::new()));
                 let set = set.as_table_mut().ok_or("a variant's `set` is no table")?;
@@ -159,7 +160,8 @@ impl Before {
                 self.remove.iter().for_each(|key| drop(set.remove(key)));
             }
         }
-        if found { Ok(()) } else { Err(format!("no variant has `{part}` in its name")) }
+        let parts = self.variants.join("` or `");
+        if found { Ok(()) } else { Err(format!("no variant has `{parts}` in its name")) }
     }
 }
 
@@ -297,12 +299,12 @@ mod tests {
         let undo = "figures = []\nremove = [\"server.nic\", \"no.such.key\"]\n\
                     set.\"machine.cstate.C3.exit_latency\" = \"80us\"";
         before(undo).apply(&mut table).unwrap();
-        before("figures = []\nvariants = \"low\"\nset.\"workload.rate\" = 5").apply(&mut table).unwrap();
+        before("figures = []\nvariants = [\"low\"]\nset.\"workload.rate\" = 5").apply(&mut table).unwrap();
         assert_eq!(table["machine"]["cstate"]["C3"]["exit_latency"].as_str(), Some("80us"));
         assert!(table["server"].get("nic").is_none());
         assert_eq!(table["variant"][0]["set"]["workload.rate"].as_integer(), Some(5));
         assert!(table["variant"][1].get("set").is_none(), "another variant stays as it is");
-        let missing = before("figures = []\nvariants = \"mid\"").apply(&mut table);
+        let missing = before("figures = []\nvariants = [\"mid\"]").apply(&mut table);
         assert_eq!(missing.unwrap_err(), "no variant has `mid` in its name");
     }
 

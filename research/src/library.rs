@@ -7,6 +7,7 @@
 //!   papers/printed.toml         other numbers that they print
 //!   papers/corrections.toml     corrections of the scenarios, each with its source
 //!   papers/PAPER/FIGURE.toml    a figure's scenario
+//!   papers/PAPER/base.toml      keys that a paper's figures share
 //! ```
 
 use super::claim::Claim;
@@ -213,6 +214,7 @@ impl Library {
                 .filter_map(|entry| Some(entry.ok()?.path()))
                 .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
                 .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+                .filter(|name| name != BASE)
                 .collect();
             figures.sort_by_key(|name| (name.parse::<u32>().unwrap_or(u32::MAX), name.clone()));
             names.extend(figures.into_iter().map(|name| (paper, name)));
@@ -249,12 +251,6 @@ impl Library {
         Ok(all.into_iter().filter(|name| wanted.iter().any(|word| means(word, name))).collect())
     }
 
-    /// A figure's file as it stands.
-    pub fn text(&self, study: &Study) -> Result<String> {
-        let path = self.root.join(study.paper.name).join(format!("{}.toml", study.figure.name));
-        std::fs::read_to_string(&path).map_err(|cause| usage(format!("{}: {cause}", path.display())))
-    }
-
     /// A figure with the ESTIMATEs of `estimates`, which are the library's own or a variation of
     /// them.
     pub fn study(&self, paper: Paper, name: &str, estimates: &Estimates) -> Result<Study> {
@@ -286,6 +282,9 @@ fn collect(table: &Table, prefix: &str, each: &mut impl FnMut(&str, &Table)) {
         }
     }
 }
+
+/// The file of keys that a paper's figures share.
+const BASE: &str = "base";
 
 /// A file of the folder with types.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {

@@ -20,6 +20,8 @@ mod exclusion;
 mod list;
 mod log;
 mod predicted;
+#[cfg(test)]
+mod set_up;
 mod shown;
 mod treatment;
 mod validated;
