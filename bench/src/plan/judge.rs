@@ -36,9 +36,11 @@ impl Truth {
         (self.high - self.median).max(self.median - self.low) / self.median
     }
 
-    /// Distance of `predicted` from the interval, as a share of the median.
-    pub fn error(&self, predicted: f64) -> f64 {
-        (self.low - predicted).max(predicted - self.high).max(0.0) / self.median
+    /// Distance of `predicted` from the interval, as a share of the median; `None` of a median of
+    /// zero, of which there are no shares.
+    pub fn error(&self, predicted: f64) -> Option<f64> {
+        let distance = (self.low - predicted).max(predicted - self.high).max(0.0);
+        (self.median > 0.0).then(|| distance / self.median)
     }
 }
 
@@ -72,7 +74,7 @@ impl Cell {
     }
 
     fn error(&self, metric: usize) -> Option<f64> {
-        Some(self.truth[metric]?.error(self.predicted[metric]?))
+        self.truth[metric]?.error(self.predicted[metric]?)
     }
 }
 
@@ -136,9 +138,10 @@ mod tests {
         let nine = truth(&[96.0, 97.0, 98.0, 99.0, 100.0, 101.0, 102.0, 103.0, 104.0]);
         assert_eq!(nine.median, 100.0);
         assert!(nine.low >= 96.0 && nine.high <= 104.0 && nine.low < 100.0 && nine.high > 100.0);
-        assert_eq!(nine.error(100.0), 0.0);
-        assert!((nine.error(nine.high + 20.0) - 0.2).abs() < 1e-9);
-        assert!((nine.error(nine.low - 10.0) - 0.1).abs() < 1e-9);
+        assert_eq!(nine.error(100.0), Some(0.0));
+        assert_eq!(truth(&[0.0; 9]).error(100.0), None);
+        assert!((nine.error(nine.high + 20.0).unwrap() - 0.2).abs() < 1e-9);
+        assert!((nine.error(nine.low - 10.0).unwrap() - 0.1).abs() < 1e-9);
         assert_eq!(Truth::of(&[], &mut Random::new(1, 0)), None);
     }
 

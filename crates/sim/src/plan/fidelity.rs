@@ -56,6 +56,9 @@ const RESPONSE_LIMIT: f64 = 0.35;
 /// Twice the bar of predicted CPU time, which is for means of many runs.
 const BUSY_LIMIT: f64 = 0.10;
 
+/// From this share of the CPUs on, work that is always ready takes part: ESTIMATE.
+const ALL_BUSY: f64 = 0.95;
+
 impl Fidelity {
     pub fn of(recording: &Recording, outcome: &Outcome, cpus: f64) -> Self {
         let row = |what, unit, measured: Option<f64>, modelled: Option<f64>, limit, suspect| {
@@ -138,6 +141,13 @@ impl Fidelity {
                 "the model cannot serve what the service served: its work by request is too long".to_owned(),
             );
         }
+        let busy = value(&recording.sleeps.busy_cpus).unwrap_or(0.0);
+        if busy >= ALL_BUSY * cpus {
+            reasons.push(format!(
+                "{busy:.2} of {cpus:.0} CPUs were busy throughout: the model puts other work ahead of \
+                 requests, where the kernel shares; record while little else runs"
+            ));
+        }
         let known = rows.iter().any(|row| row.limit.is_some() && row.unit == "us" && row.error.is_some());
         if !known && reasons.is_empty() {
             reasons.push("no response time was recorded, so nothing tells how good the model is".to_owned());
@@ -207,6 +217,9 @@ mod tests {
         assert!(same.is_worth_something(), "{:?}", same.reasons);
         let errors: Vec<f64> = same.rows.iter().take(3).filter_map(|row| row.error).collect();
         assert!(errors.len() == 3 && errors.iter().all(|error| error.abs() < 1e-9), "{errors:?}");
+        recording.sleeps.busy_cpus.as_mut().unwrap().value = 1.95;
+        let full = Fidelity::of(&recording, &outcome, 2.0);
+        assert!(full.reasons.iter().any(|reason| reason.contains("busy throughout")), "{:?}", full.reasons);
         recording.responses.p50_us.as_mut().unwrap().value *= 2.0;
         let other = Fidelity::of(&recording, &outcome, 2.0);
         assert!(!other.is_worth_something());
