@@ -29,7 +29,7 @@ pub struct Args {
     /// Simulated runs with the same treatment twice; a fifth as many with 5 % more CPU time
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(20..))]
     simulated: u32,
-    /// On this machine's memcached instead: some 80 minutes, quiet, as root
+    /// On this machine's memcached instead: two hours, quiet, as root
     #[arg(long)]
     live: bool,
     /// So many live runs of each of the three kinds
