@@ -27,6 +27,7 @@ pub mod figures;
 pub mod html;
 pub mod machine_facts;
 pub mod money;
+pub mod perfetto;
 pub mod run;
 pub mod run_folder;
 pub mod table;

@@ -6,6 +6,7 @@
 //!   hurry_up/     frequency by the calls of a hot function
 //!   page.rs       the page made of them
 //!   dry_run.rs    the service found and the means, said and not touched
+//!   trace.rs      the trace of `--perfetto`
 //!   view.rs       the live view
 //! ```
 
@@ -14,6 +15,7 @@ mod history;
 mod hurry_up;
 mod options;
 mod page;
+mod trace;
 mod view;
 
 pub use dry_run::warn_of_nothing;

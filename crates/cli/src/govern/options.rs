@@ -81,6 +81,9 @@ pub struct GovernArgs {
     /// Record readings and commands into this folder, for `roost replay`
     #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub record: Option<PathBuf>,
+    /// Write a trace of the CPUs, counters and decisions into this file, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
+    pub perfetto: Option<PathBuf>,
     /// Folder for the page and its numbers [default: runs/govern-DATE-TIME, or none with --json]
     #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub out: Option<PathBuf>,
@@ -143,6 +146,7 @@ impl GovernArgs {
             ("--record", self.record.is_some()),
             ("--root", self.root.is_some()),
             ("--out", self.out.is_some()),
+            ("--perfetto", self.perfetto.is_some()),
         ];
         written.whole.extend(config_file::given(&given));
         Ok(written)

@@ -3,11 +3,13 @@
 use super::history::History;
 use super::options::GovernArgs;
 use super::page;
+use super::trace::ServiceTrace;
 use crate::daemon::{Epochs, View};
 use crate::run_folder::Place;
 use ::daemon::{ControllerReport, Governed, Status};
 use anyhow::Result;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// Epochs as lines, and kept for the page.
 pub struct Services {
@@ -15,6 +17,7 @@ pub struct Services {
     told: BTreeSet<(String, String)>,
     started: String,
     history: Option<(History, Place)>,
+    trace: Option<ServiceTrace>,
     is_lease: bool,
 }
 
@@ -25,11 +28,16 @@ impl Services {
         let keeps = args.out.is_some() || !args.json;
         let place = keeps.then(|| page::KIND.place(args.out.as_deref(), &started)).transpose()?;
         let history = place.map(|place| (History::begin(linux::now()), place));
+        let open = |path: &PathBuf| {
+            ServiceTrace::create(path, linux::now()).map_err(|error| crate::exit::usage(format!("{error:#}")))
+        };
+        let trace = args.perfetto.as_ref().map(open).transpose()?;
         Ok(Self {
             epochs: Epochs { json: args.json },
             told: BTreeSet::new(),
             started,
             history,
+            trace,
             is_lease: false,
         })
     }
@@ -55,6 +63,9 @@ impl View for Services {
         if let Some((history, _)) = &mut self.history {
             history.take(linux::now(), governed);
         }
+        if let Some(trace) = &mut self.trace {
+            trace.take(linux::now(), governed);
+        }
         self.actuator(&governed.status());
         self.epochs.epoch(governed);
     }
@@ -67,6 +78,9 @@ impl View for Services {
 
     fn end(&mut self) {
         self.epochs.end();
+        if let Some(trace) = self.trace.take() {
+            eprintln!("{}", trace.end());
+        }
         let Some((history, place)) = self.history.take().filter(|(history, _)| !history.is_empty()) else {
             return;
         };
