@@ -7,7 +7,7 @@
 use serde::Serialize;
 use workload::Random;
 
-/// A median and its interval.
+/// A median of the runs, and its bootstrap interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Truth {
     pub median: f64,
@@ -16,7 +16,6 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// `None` without a value.
     pub fn of(values: &[f64], random: &mut Random) -> Option<Self> {
         const DRAWS: usize = 2_000;
         let median = middle(values.to_vec())?;
@@ -54,7 +53,6 @@ fn middle(mut values: Vec<f64>) -> Option<f64> {
     }
 }
 
-/// The four predicted quantities.
 pub const METRICS: [&str; 4] = ["p50_us", "p99_us", "busy_cpus", "wakes_per_s"];
 
 /// A setting of a service at a load, with its runs.
@@ -87,7 +85,6 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// `None` if nothing was decided.
     pub fn is_met(&self) -> Option<bool> {
         self.found.map(|found| found <= self.most)
     }

@@ -40,13 +40,13 @@ pub struct Args {
     /// The memcached, 1.6.45 for the published table
     #[arg(long, value_name = "FILE", default_value = "memcached")]
     memcached: PathBuf,
-    /// The nginx
+    /// The nginx program to start and measure
     #[arg(long, value_name = "FILE", default_value = "nginx")]
     nginx: PathBuf,
     /// Loads, as shares of the measured capacity
     #[arg(long, value_name = "SHARE,...", value_delimiter = ',', default_value = "0.15,0.4,0.65")]
     loads: Vec<f64>,
-    /// Runs of each setting
+    /// Runs of each setting; their median is the truth
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// How long a recording, and a run, is watched
@@ -55,7 +55,7 @@ pub struct Args {
     /// How long a load is on before it is watched
     #[arg(long, value_name = "TIME", default_value = "3s")]
     settle: Duration,
-    /// End after the predictions
+    /// End after the predictions, before anything is measured
     #[arg(long, conflicts_with = "predicted")]
     predict: bool,
     /// Take the predictions of an earlier --predict
@@ -123,11 +123,9 @@ impl std::fmt::Display for Setting {
     }
 }
 
-/// What one case predicts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Case {
     service: String,
-    /// Of the capacity.
     share: f64,
     rate: f64,
     /// By setting, in the order of [`METRICS`].

@@ -14,7 +14,6 @@ use tempfile::TempDir;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Service {
     Memcached,
-    /// Static files of 4 KiB.
     Nginx,
 }
 
@@ -50,7 +49,6 @@ impl Service {
         files.into_iter().find(|file| file.is_file())
     }
 
-    /// Starts it on all CPUs.
     pub fn start(self, program: &Path) -> Result<Running> {
         let folder = tempfile::tempdir().context("a folder for the service")?;
         match self {
@@ -140,7 +138,6 @@ impl Running {
         rate.context("the load had no answers")
     }
 
-    /// Poisson arrivals at this rate.
     pub fn load(&self, rate: f64, length: Duration) -> Result<Child> {
         let mut command = self.generator(length)?;
         command.args(["--rate", &format!("{rate:.0}")]).stdout(Stdio::null());

@@ -338,7 +338,8 @@ mod tests {
             let Err(error) = Store::connect(address) else { panic!("{address} answered") };
             let message = format!("{error:#}");
             let expected = format!(
-                "no store answers at {address}; start one with `roost serve`, or name another with `roost top HOST:PORT`: "
+                "no store answers at {address}; start one with `roost serve`, or name another with \
+                 `roost top HOST:PORT`: "
             );
             assert!(message.starts_with(&expected), "{message}");
         }

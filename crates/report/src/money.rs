@@ -31,7 +31,7 @@ pub struct Carbon {
 pub struct Tariff {
     pub price: Option<Price>,
     pub carbon: Option<Carbon>,
-    /// Servers that do the same.
+    /// The number of servers that do the same as the one that was measured.
     pub servers: u32,
 }
 
@@ -45,7 +45,7 @@ pub struct Year {
     pub money: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub currency: Option<String>,
-    /// Kilograms of CO2 equivalent.
+    /// Kilograms of CO2 equivalent in the year.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carbon_kg: Option<f64>,
 }

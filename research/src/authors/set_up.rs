@@ -5,11 +5,12 @@ use super::constants::{Constants, KEYWORDS_MAX, PROBABILITIES, TURBO_KHZ, Work};
 use std::fmt::Write as _;
 use std::path::Path;
 
-const HEAD: &str = r#"# What Hurry-up's figures share: the authors' machine, queries and clients. Powers and work are the
+const HEAD: &str = "\
+# Hurry-up's figures share this: the authors' machine, queries and clients. Powers and work are the
 # constants of their baselines, research/src/authors/constants.toml; this file and the tables in work/
 # are written by `ROOST_WRITE=1 cargo test -p papers the_set_up`.
 
-"#;
+";
 
 const SHARED: &str = r#"[shared]
 socket = """

@@ -1,4 +1,4 @@
-//! The arguments of `roost plan`.
+//! The arguments of `roost plan`: a folder, or a service that is recorded first.
 
 use machine::{Duration, Goal};
 use report::money::{Carbon, Price, Tariff};
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", group = "service", conflicts_with = "folder")]
     pub cgroup: Option<String>,
 
-    /// Record this systemd unit first
+    /// Record the service of this systemd unit first
     #[arg(long, value_name = "NAME", group = "service", conflicts_with = "folder")]
     pub unit: Option<String>,
 

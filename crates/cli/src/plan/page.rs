@@ -8,7 +8,6 @@ use report::figures::{
 };
 use report::run::RunInfo;
 
-/// How the figures are got.
 pub const METHOD: [&str; 4] = [
     "The scenario is made from the recording; docs/plan.md has each formula and its source.",
     "Response times and power are simulated, with 95 % intervals from one long run. Response times \

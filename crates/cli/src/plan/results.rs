@@ -13,7 +13,6 @@ use sim::outcome::{Estimate, Verdict};
 use sim::plan::{Choice, Fidelity, Ranked};
 use std::io::Write as _;
 
-/// Of the document.
 pub const FORMAT: u32 = 1;
 pub const PLAN: &str = "plan.json";
 
@@ -37,7 +36,6 @@ pub struct Document {
     /// Where none keeps the goal: the one that comes nearest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nearest: Option<String>,
-    /// The verdict in sentences.
     pub words: Vec<String>,
     /// The table that power is modelled with.
     pub power_source: String,
@@ -58,7 +56,6 @@ pub struct Row {
     pub p50_ns: Option<Estimate>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<Estimate>,
-    /// Of cores and sockets.
     pub cpu_watts: Estimate,
     pub server_watts: f64,
     pub awake_cores: f64,
@@ -75,7 +72,7 @@ pub struct Row {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Load {
-    /// Times the scenario's.
+    /// The load of this run, as a multiple of the scenario's.
     pub load: f64,
     pub candidates: Vec<Row>,
 }
@@ -148,7 +145,6 @@ fn asleep(outcome: &sim::Outcome) -> f64 {
     outcome.states.iter().map(|state| state.share).sum()
 }
 
-/// The verdict.
 fn words(args: &Args, source: &Source, plan: &Plan) -> Vec<String> {
     let mut words = Vec::new();
     if !plan.fidelity.is_worth_something() {

@@ -11,10 +11,8 @@ use sim::{Document, Outcome};
 use toml::Value;
 
 pub struct Plan {
-    /// The recorded run, simulated.
     pub recorded: Outcome,
     pub fidelity: Fidelity,
-    /// At the scenario's own load.
     pub ranked: Vec<Ranked>,
     /// Of each load but the first: the load and its candidates, in the same order.
     pub sensitivity: Vec<(f64, Vec<Ranked>)>,
@@ -68,7 +66,6 @@ fn requests(document: &Document, args: &Args) -> Result<Document> {
     document.with("run.requests", &Value::Integer(requests.max(1) as i64)).map_err(usage)
 }
 
-/// A candidate at a load.
 fn of(candidate: &Candidate, document: &Document, load: f64) -> Result<Contestant> {
     let mut document = scaled(document, load)?;
     for (key, value) in &candidate.set {

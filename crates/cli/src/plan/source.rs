@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 pub const SCENARIO: &str = "scenario.toml";
 
 pub struct Source {
-    /// Of the observation.
     pub folder: PathBuf,
     pub recording: Recording,
     /// As recorded: the model's error is judged with it.
@@ -24,7 +23,6 @@ pub struct Source {
     pub document: Document,
     pub scenario_path: PathBuf,
     pub goal: Option<Goal>,
-    /// Sentences for the reader.
     pub notes: Vec<String>,
 }
 

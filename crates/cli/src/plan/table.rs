@@ -1,4 +1,4 @@
-//! A plan as tables.
+//! A plan as tables in a terminal: the model's error first, then the candidates.
 
 use super::results::{Document, Row};
 use crate::table::{Table, wrap};

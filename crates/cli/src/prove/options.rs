@@ -1,4 +1,4 @@
-//! The arguments of `roost prove`.
+//! The arguments of `roost prove`, and their checks.
 
 use crate::exit::usage;
 use crate::govern::GovernArgs;
@@ -20,13 +20,13 @@ pub struct Args {
     /// The service that listens on this TCP port
     #[arg(long, value_name = "PORT", group = "target")]
     pub port: Option<u16>,
-    /// This process and its children
+    /// The service is this process and its children
     #[arg(long, value_name = "PID", group = "target")]
     pub pid: Option<u32>,
-    /// This cgroup
+    /// The service is all processes of this cgroup
     #[arg(long, value_name = "DIR", group = "target")]
     pub cgroup: Option<String>,
-    /// This systemd unit
+    /// The service is this systemd unit's processes
     #[arg(long, value_name = "NAME", group = "target")]
     pub unit: Option<String>,
     /// The goal of the service, such as 500us@p99
@@ -35,7 +35,7 @@ pub struct Args {
     /// At most so many blocks, an even number
     #[arg(long, value_name = "N", default_value_t = 40)]
     pub blocks: u32,
-    /// The length of a block
+    /// The length of a block, settling included
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub block: Duration,
     /// The beginning of each block that does not count
@@ -72,7 +72,7 @@ pub struct Args {
     /// For benches: governed blocks do this instead, `nothing` or `burn=0.05` of a CPU
     #[arg(long, value_name = "WHAT", hide = true, default_value = "govern", value_parser = instead)]
     pub instead: Instead,
-    /// Other options of `roost govern`
+    /// Other options of `roost govern`, for governed blocks
     #[arg(last = true, value_name = "OPTIONS OF GOVERN")]
     pub govern: Vec<String>,
 }

@@ -8,7 +8,6 @@ use std::process::Command;
 
 const RECORDING: &str = include_str!("recording.json");
 
-/// Exit code, output and errors.
 fn plan(folder: &Path, more: &[&str]) -> (Option<i32>, String, String) {
     let mut command = Command::new(ROOST);
     let output = command.arg("plan").arg(folder).args(["--requests", "3000"]).args(more).output().unwrap();

@@ -47,7 +47,8 @@ pub struct Planner {
 }
 
 /// A planner that listens at `socket`, what it said before that, and what it says from then on; or
-/// why there is none. `keys` are others of `[wake]`. Without calibration: tests are about what is asked, not how fast.
+/// why there is none. `keys` are others of `[wake]`. Without calibration: tests are about requests,
+/// not about their speed.
 fn listening(
     socket: &Path,
     keys: &str,

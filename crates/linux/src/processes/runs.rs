@@ -11,13 +11,11 @@ use machine::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// One thread since its birth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadUse {
     pub process: u32,
     /// A thread of the kernel's own.
     pub is_kernel: bool,
-    /// Time on a CPU.
     pub cpu_time: Duration,
     /// Times that it was put on a CPU.
     pub turns: u64,
@@ -59,7 +57,7 @@ fn is_kernel(root: &Root, process: u32) -> bool {
     flags.is_some_and(|flags| flags & KTHREAD != 0)
 }
 
-/// Connections to a service's ports.
+/// Established connections to a service's ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
     /// Established connections, as the service has them.

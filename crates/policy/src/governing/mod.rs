@@ -118,7 +118,7 @@ pub struct ServiceController {
     #[serde(default)]
     frequency: ServiceFrequency,
     mode: Mode,
-    /// CPUs in force.
+    /// The number of CPUs in force.
     active: u16,
     lost: u32,
     refused: u32,

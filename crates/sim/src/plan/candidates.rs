@@ -10,9 +10,7 @@ use toml::Value;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// As tables call it.
     pub name: String,
-    /// Contestant of the simulator.
     pub policies: String,
     /// Keys of the scenario that it sets.
     pub set: Vec<(String, Value)>,

@@ -7,7 +7,6 @@ use super::recording::Recording;
 use crate::outcome::{Outcome, Verdict};
 use serde::Serialize;
 
-/// One quantity of both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
     pub what: &'static str,
@@ -16,7 +15,7 @@ pub struct Compared {
     pub measured: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modelled: Option<f64>,
-    /// (modelled - measured) / measured.
+    /// The relative error: (modelled - measured) / measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<f64>,
     /// The largest error beyond which predictions are worth little; `None` where it does not count.
@@ -37,7 +36,6 @@ impl Compared {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct IdleLength {
     pub from_ns: u64,
-    /// To twice that.
     pub measured_share: f64,
     pub modelled_share: f64,
 }

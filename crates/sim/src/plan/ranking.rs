@@ -9,7 +9,6 @@ use crate::outcome::{Estimate, Outcome, Verdict};
 use crate::statistics::Quantity;
 use machine::Goal;
 
-/// A candidate and its figures.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     pub candidate: Candidate,
@@ -20,11 +19,11 @@ pub struct Ranked {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
-    /// Place of the best one.
     Best(usize),
     /// None keeps the goal: place of the one that comes nearest, and its tail in nanoseconds.
-    NoneKeeps { nearest: Option<(usize, f64)> },
-    /// No goal was said.
+    NoneKeeps {
+        nearest: Option<(usize, f64)>,
+    },
     NoGoal,
 }
 

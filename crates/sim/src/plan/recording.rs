@@ -27,7 +27,6 @@ impl fmt::Display for Source {
     }
 }
 
-/// A value with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Known<T> {
@@ -56,7 +55,7 @@ impl<T> Known<T> {
 pub struct Recording {
     /// Version of this format; see [`Recording::FORMAT`].
     pub format: u32,
-    /// In UTC.
+    /// The beginning of the recording, in UTC.
     pub began: String,
     pub length_s: f64,
     pub machine: Machine,
@@ -86,11 +85,8 @@ pub struct Machine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_machine: Option<bool>,
     pub sockets: u16,
-    /// Of each socket.
     pub cores: u16,
-    /// Of each core.
     pub threads: u16,
-    /// cpuidle's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
     /// How long the governor haltpoll polls before it halts, where it is in force.
@@ -104,14 +100,13 @@ pub struct Machine {
     pub clocks_khz: Vec<u64>,
 }
 
-/// An idle state.
+/// An idle state of the machine's CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
     pub name: String,
     /// True if the CPU spins in it.
     pub polls: bool,
-    /// As advertised.
     pub exit_us: f64,
     pub residency_us: f64,
     /// From the waker's call until the woken thread reads the clock.
@@ -142,13 +137,12 @@ pub struct Service {
     /// From a request taken to its reply, the mean: wall-clock time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_us: Option<Known<f64>>,
-    /// Coefficient of variation of that.
+    /// The coefficient of variation of CPU time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_cv: Option<Known<f64>>,
     /// Times a second that one of its threads was put on a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns_per_s: Option<Known<f64>>,
-    /// Requests served in one turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_a_turn: Option<Known<f64>>,
 }
@@ -159,7 +153,6 @@ pub struct Arrivals {
     pub requests: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_per_s: Option<Known<f64>>,
-    /// Second by second.
     pub each_second: Vec<f64>,
     /// Squared coefficient of variation of the gaps between arrivals.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -212,7 +205,6 @@ pub struct Sleeps {
     /// Mean number of CPUs that were not idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_cpus: Option<Known<f64>>,
-    /// Sleeps that ended, all CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wakes_per_s: Option<Known<f64>>,
     /// Busy time that no thread's count holds, in CPUs.
@@ -223,18 +215,15 @@ pub struct Sleeps {
     pub idle_lengths: Vec<Length>,
 }
 
-/// Idle periods of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Length {
     pub from_ns: u64,
     pub to_ns: u64,
     pub per_s: f64,
-    /// Share of all CPU time.
     pub time_share: f64,
 }
 
-/// Clients on this very machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Generator {
@@ -269,7 +258,6 @@ pub enum RecordingError {
 impl Recording {
     pub const FORMAT: u32 = 1;
 
-    /// Reads and checks `recording.json`.
     pub fn read(text: &str) -> Result<Self, RecordingError> {
         let malformed = |cause: serde_json::Error| RecordingError::Malformed(cause.to_string());
         let any: serde_json::Value = serde_json::from_str(text).map_err(malformed)?;
@@ -313,7 +301,6 @@ impl Recording {
         Ok(())
     }
 
-    /// CPUs of the machine.
     pub fn cpus(&self) -> u32 {
         let machine = &self.machine;
         u32::from(machine.sockets) * u32::from(machine.cores) * u32::from(machine.threads)
@@ -324,7 +311,6 @@ impl Recording {
 pub(super) mod tests {
     use super::*;
 
-    /// A service on two CPUs.
     pub fn sample() -> Recording {
         let state = |name: &str, polls, exit_us, wake_us: Option<f64>, watts| State {
             name: name.to_owned(),

@@ -26,7 +26,7 @@ pub fn stock_policy(governor: Option<&str>) -> &'static str {
     }
 }
 
-/// `scenario.toml` of a recorded run.
+/// The text of `scenario.toml` for a recorded run, each value with its source.
 pub fn scenario_text(recording: &Recording, goal: Option<Goal>) -> Result<String, WrittenError> {
     let mut text = Text(String::new());
     let service = recording.service.clone().unwrap_or_default();

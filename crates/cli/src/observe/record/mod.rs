@@ -40,7 +40,6 @@ pub struct Seen<'a> {
     /// Measured wake-ups, by the state's number, with the meter.
     pub wake: BTreeMap<CstateIndex, f64>,
     pub requests: Option<&'a RequestPattern>,
-    /// Requests second by second.
     pub each_second: Vec<f64>,
     pub gaps: Vec<String>,
 }

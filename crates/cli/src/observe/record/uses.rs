@@ -20,7 +20,6 @@ pub struct Uses {
     /// Turns of each thread of the service.
     pub threads: Vec<u64>,
     others: BTreeMap<&'static str, Use>,
-    /// CPU time of all threads.
     pub all_s: f64,
 }
 
