@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use study::options::with_nearest;
 use toml::{Table, Value};
 
-/// The tables of a configuration that say what is governed, and whether there may be several.
+/// The tables of a configuration that each govern something, and whether there may be several.
 const KINDS: [(&str, bool); 4] = [("service", true), ("quiesce", true), ("hurry_up", true), ("wake", false)];
 
-/// The configuration of a command.
+/// The configuration of a command, from its file and its flags.
 #[derive(Debug)]
 pub struct Written {
     pub config: Config,

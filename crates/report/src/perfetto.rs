@@ -2,23 +2,24 @@
 //! flows between them.
 //!
 //! A trace is a sequence of packets, so it is written as the run goes: memory stays the same however
-//! long that is, and a run that is killed leaves what it had. The first error ends the trace and is
+//! long that is, and a killed run leaves its beginning. The first error ends the trace and is
 //! kept for the end; it ends no run.
 //!
 //! The messages are those of Perfetto's `protos/perfetto/trace`, with the fields that are used here.
 //! Times are nanoseconds of `CLOCK_MONOTONIC`, or of simulated time.
 
+use linux::{SafeError, SafeFolder};
 use machine::Instant;
 use prost::Message;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// `builtin_clock.proto`: BUILTIN_CLOCK_MONOTONIC.
+// `builtin_clock.proto`: BUILTIN_CLOCK_MONOTONIC.
 const MONOTONIC: u32 = 3;
-/// `trace_packet.proto`: SEQ_INCREMENTAL_STATE_CLEARED.
+// `trace_packet.proto`: SEQ_INCREMENTAL_STATE_CLEARED.
 const BEGINS: u32 = 1;
-/// `track_event.proto`: TrackEvent.Type.
+// `track_event.proto`: TrackEvent.Type.
 const SLICE_BEGIN: i32 = 1;
 const SLICE_END: i32 = 2;
 const INSTANT: i32 = 3;
@@ -88,7 +89,7 @@ struct Note {
     name: String,
 }
 
-/// A track of a trace.
+/// A row of the trace, which holds slices, instants or one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Track(u64);
 
@@ -104,8 +105,9 @@ pub struct Trace<W: Write> {
 }
 
 impl Trace<BufWriter<File>> {
-    pub fn create(path: &Path) -> io::Result<Self> {
-        File::create(path).map(|file| Self::to(BufWriter::new(file)))
+    /// Writes to the file that the user named, or to a device; root follows no link of others.
+    pub fn create(path: &Path) -> Result<Self, SafeError> {
+        SafeFolder::begin(path, 0o666).map(|file| Self::to(BufWriter::new(file)))
     }
 }
 
@@ -209,6 +211,7 @@ impl<W: Write> Trace<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn packets_read_back_in_order() {
@@ -232,6 +235,20 @@ mod tests {
         assert_eq!((&events[0].flow_ids, &events[3].flow_ids), (&vec![7], &vec![7]));
         assert_eq!(events[3].debug_annotations[0].string_value, "the tail");
         assert!(packets.iter().filter_map(|packet| packet.timestamp).is_sorted());
+    }
+
+    #[test]
+    fn root_follows_no_link_in_a_folder_that_others_can_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, target) = (folder.path().join("link"), folder.path().join("target"));
+        std::fs::write(&target, "kept").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        if rustix::process::getuid().is_root() {
+            assert!(Trace::create(&link).is_err());
+            assert_eq!(std::fs::read_to_string(&target).unwrap(), "kept");
+        }
+        Trace::create(&folder.path().join("new")).unwrap().finish().unwrap();
     }
 
     #[test]
