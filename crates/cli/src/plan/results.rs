@@ -148,8 +148,7 @@ fn asleep(outcome: &sim::Outcome) -> f64 {
 fn words(args: &Args, source: &Source, plan: &Plan) -> Vec<String> {
     let mut words = Vec::new();
     if !plan.fidelity.is_worth_something() {
-        words
-            .push("The predictions below are worth little: the model misses the recorded run itself.".into());
+        words.push("These predictions are worth little: the model misses the recorded run itself.".into());
         words.extend(plan.fidelity.reasons.iter().map(|reason| format!("{reason}.")));
     }
     match (&plan.choice, source.goal) {

@@ -107,14 +107,21 @@ pub fn page(info: &RunInfo, setup: &Setup, blocks: &[Block], outcome: &Outcome, 
     page
 }
 
+/// Watts with two decimals, and a zero without a sign.
+fn hundredths(watts: f64) -> f64 {
+    (100.0 * watts).round() / 100.0 + 0.0
+}
+
 fn cards(outcome: &Outcome, year: Option<&Year>) -> Vec<Card> {
     let mut cards = Vec::new();
     if let Some(watts) = outcome.watts_saved {
         let ends = outcome.watts_saved_low.zip(outcome.watts_saved_high);
         cards.push(Card {
             what: "power saved".to_owned(),
-            figure: format!("{watts:.2} W"),
-            remark: ends.map_or_else(String::new, |(low, high)| format!("{low:.2} to {high:.2} W, a server")),
+            figure: format!("{:.2} W", hundredths(watts)),
+            remark: ends.map_or_else(String::new, |(low, high)| {
+                format!("{:.2} to {:.2} W, a server", hundredths(low), hundredths(high))
+            }),
             met: (outcome.verdict != Verdict::NoDifference).then_some(outcome.verdict == Verdict::Saves),
         });
     }
@@ -128,9 +135,13 @@ fn cards(outcome: &Outcome, year: Option<&Year>) -> Vec<Card> {
         });
     }
     cards.extend(year.map(|year| Card {
-        what: "a year at this load".to_owned(),
+        what: "saved in a year at this load".to_owned(),
         figure: year.money_text().or_else(|| year.carbon_text()).unwrap_or_else(|| year.to_string()),
-        remark: year.to_string(),
+        remark: if tell::is_beyond_doubt(outcome) {
+            year.to_string()
+        } else {
+            format!("{year}; no saving is beyond doubt")
+        },
         met: None,
     }));
     cards

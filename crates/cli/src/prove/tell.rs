@@ -8,7 +8,7 @@ use machine::EnergySource;
 use report::figures::Unit;
 use report::money::Year;
 use serde::Serialize;
-use study::prove::{Block, Change, Figure, Outcome};
+use study::prove::{Block, Change, Figure, Outcome, tenths};
 
 pub fn begin(args: &Args, setup: &Setup) {
     if args.json {
@@ -50,7 +50,11 @@ pub fn block(args: &Args, setup: &Setup, block: &Block, power: Option<&Change>) 
         line.push_str(", goal MISSED");
     }
     if let Some((low, high)) = power.and_then(|change| change.low.zip(change.high)) {
-        line.push_str(&format!("; power so far {:+.1} to {:+.1} %", 100.0 * low, 100.0 * high));
+        line.push_str(&format!(
+            "; power so far {:+.1} to {:+.1} %",
+            tenths(100.0 * low),
+            tenths(100.0 * high)
+        ));
     }
     eprintln!("{line}");
 }
@@ -93,9 +97,9 @@ pub fn rows(setup: &Setup, outcome: &Outcome) -> Vec<[String; 5]> {
         let (name, text) = figure(&change.figure, setup);
         let interval = change.low.zip(change.high).map_or_else(
             || "-".to_owned(),
-            |(low, high)| format!("{:+.1} to {:+.1} %", 100.0 * low, 100.0 * high),
+            |(low, high)| format!("{:+.1} to {:+.1} %", tenths(100.0 * low), tenths(100.0 * high)),
         );
-        let by = format!("{:+.1} %", 100.0 * change.change);
+        let by = format!("{:+.1} %", tenths(100.0 * change.change));
         [name, text(change.ungoverned), text(change.governed), by, interval]
     };
     outcome.changes.iter().map(row).collect()
@@ -116,13 +120,15 @@ pub fn pairs(setup: &Setup, outcome: &Outcome) -> String {
     text
 }
 
+/// True if the whole interval of the power is a saving.
+pub fn is_beyond_doubt(outcome: &Outcome) -> bool {
+    outcome.watts_saved_low.is_some_and(|low| low > 0.0)
+}
+
 /// The sums of a year at this load.
 pub fn year(outcome: &Outcome, year: &Year) -> String {
     let servers = if year.servers == 1 { "1 server".to_owned() } else { format!("{} servers", year.servers) };
-    let doubt = match outcome.watts_saved_low.is_some_and(|low| low > 0.0) {
-        true => "",
-        false => " (no saving is beyond doubt)",
-    };
+    let doubt = if is_beyond_doubt(outcome) { "" } else { " (no saving is beyond doubt)" };
     format!("a year at this load, {servers}: {year} saved{doubt}")
 }
 

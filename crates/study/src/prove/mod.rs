@@ -44,7 +44,7 @@ pub mod trial;
 pub use block::{Block, Figure, LikeLoad, Pairs, Treatment};
 pub use compare::{Change, compare};
 pub use looks::{Ending, Looks};
-pub use outcome::{End, Outcome, Until, Verdict};
+pub use outcome::{End, Outcome, Until, Verdict, tenths};
 pub use schedule::schedule;
 
 /// Fewer pairs than this give no interval: with two or three, the estimate of the scatter is chance.

@@ -208,7 +208,7 @@ impl Plan {
             EnergySource::Measured(_) => format!("measured by {}", self.meter.0),
             EnergySource::Modelled(_) => format!("MODELLED by {}, not measured", self.meter.0),
         };
-        let percent = |share: f64| format!("{:.1}", 100.0 * share);
+        let percent = |share: f64| format!("{:.1}", tenths(100.0 * share));
         let interval = |sign: f64| {
             let ends = power.and_then(|change| change.low.zip(change.high));
             let (low, high) = ends.map_or((f64::NAN, f64::NAN), |(low, high)| (sign * low, sign * high));
@@ -252,6 +252,11 @@ impl Plan {
             ),
         }
     }
+}
+
+/// Rounded to one decimal place, and a zero without a sign.
+pub fn tenths(value: f64) -> f64 {
+    (10.0 * value).round() / 10.0 + 0.0
 }
 
 /// The last two governed blocks whose tail is known, with no other governed one between them.
@@ -334,6 +339,12 @@ mod tests {
         let of = |plan: &Plan, end| plan.outcome(&blocks(10, 0.9, 0.1), end).changes[0].half_width();
         assert!(of(&narrow, End::Whole) > of(&plan(None), End::Whole), "it could have ended earlier");
         assert_eq!(of(&narrow, End::Whole), of(&plan(None), End::Stopped));
+    }
+
+    #[test]
+    fn a_zero_has_no_sign() {
+        let shown = [-0.04, 0.04, -0.06, 12.34].map(|value| format!("{:+.1}", tenths(value)));
+        assert_eq!(shown, ["+0.0", "+0.0", "-0.1", "+12.3"]);
     }
 
     #[test]
