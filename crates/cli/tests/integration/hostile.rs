@@ -155,26 +155,42 @@ fn beside_a_thousand_half_sent_values_as_many_items_stay_as_in_memcached() {
     }
     for (item, value) in [(1_000, 1_000_000), (1_000, 100_000), (1_000, 2_000), (100, 100_000)] {
         let peer = Memcached::start();
-        let theirs = kept_beside_half_sent(peer.port, item, value);
+        let theirs = kept_beside_half_sent(peer.port, item, value, true);
         drop(peer);
         let server = Server::start(&["--memory-limit", "64m", "--max-conns", "2000"]);
-        let ours = kept_beside_half_sent(server.port, item, value);
+        let ours = kept_beside_half_sent(server.port, item, value, false);
         println!("values of {item} bytes beside half-sent ones of {value}: {ours} kept, memcached {theirs}");
         assert!(ours * 10 >= theirs * 9, "{ours} items are kept, and {theirs} by memcached");
     }
 }
 
 /// Fills a server of 64 MiB with more values of `item` bytes than it holds, has a thousand clients
-/// send half of a value each, stores some more, and counts the items.
-fn kept_beside_half_sent(port: u16, item: usize, value: usize) -> usize {
+/// send half of a value each, stores some more, and counts the items. `may_refuse`: memcached refuses
+/// a value while its own thread has not yet moved items to where they can be evicted, as on a busy
+/// host; such a value is sent again.
+fn kept_beside_half_sent(port: u16, item: usize, value: usize, may_refuse: bool) -> usize {
     let mut client = Client::connect(port);
     let (before, items) = ((66 << 20) / item, (67 << 20) / item);
     let text = "v".repeat(item);
     for batch in (0..before).step_by(500) {
         let keys = batch..before.min(batch + 500);
         let sets: String = keys.map(|n| format!("ms k{n} {item} q\r\n{text}\r\n")).collect();
-        client.send(format!("{sets}mn\r\n"));
-        assert_eq!(client.line(), "MN", "all are stored");
+        let mut refused = Vec::new();
+        loop {
+            client.send(format!("{sets}mn\r\n"));
+            let before = refused.len();
+            loop {
+                match client.line() {
+                    end if end == "MN" => break,
+                    other => refused.push(other),
+                }
+            }
+            if refused.len() == before {
+                break;
+            }
+            assert!(may_refuse && refused.len() < 100_000, "all are stored: {}", refused[0]);
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
     let half = "h".repeat(value / 2);
     let mut silent: Vec<Client> = (0..1_000).map(|_| Client::connect(port)).collect();

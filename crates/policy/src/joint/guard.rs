@@ -2,8 +2,8 @@
 //! many cores it takes then.
 //!
 //! A plan is made for the load of the last epoch; requests that come before the next show in the
-//! number of requests in the system at once. A request that finds `n` before `k` cores waits for n
-//! - k services, one after each E S / k, and then takes a service itself. In a steady operating
+//! number of requests in the system at once. A request that finds `n` before `k` cores waits for
+//! `n - k` services, one after each E S / k, and then takes a service itself. In a steady operating
 //! point it is in danger when that, with the tail of a service, exceeds the goal:
 //!
 //! ```text
