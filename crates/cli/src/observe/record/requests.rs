@@ -40,7 +40,8 @@ pub fn service_seen(
                 .then(|| Known::derived(count as f64 / uses.service.turns as f64, "requests over turns"));
         }
     }
-    if let Some(work) = requests.and_then(|requests| requests.service.as_ref()).filter(|work| work.len() > 0)
+    if let Some(work) =
+        requests.and_then(|requests| requests.service.as_ref()).filter(|work| !work.is_empty())
     {
         seen.work_us = Some(Known::measured(work.mean() / 1e3, "taken to replied, mean, by probes"));
         seen.work_cv = variation(work);
@@ -93,7 +94,7 @@ pub fn arrivals(
 }
 
 pub fn responses(requests: &RequestPattern) -> Responses {
-    let Some(times) = requests.response.as_ref().filter(|times| times.len() > 0) else {
+    let Some(times) = requests.response.as_ref().filter(|times| !times.is_empty()) else {
         return Responses::default();
     };
     let by = "ready to replied, by probes";
