@@ -7,6 +7,7 @@
 #[macro_use(eprintln, print, println)]
 extern crate report as _;
 
+mod command_meter;
 mod config_file;
 mod daemon;
 mod demo;
@@ -31,9 +32,11 @@ mod replay;
 mod report;
 mod restore;
 mod serve;
+mod service_args;
 mod sim;
 mod size;
 mod stage;
+mod tariff;
 mod thinned;
 mod top;
 mod wake;

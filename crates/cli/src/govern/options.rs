@@ -2,6 +2,7 @@
 
 use crate::config_file::{self, Written};
 use crate::exit::usage;
+use crate::service_args::ServiceArgs;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use machine::{Duration, Goal};
@@ -33,18 +34,8 @@ pub enum Subject {
 
 #[derive(clap::Args)]
 pub struct GovernArgs {
-    /// The service that listens on this TCP port
-    #[arg(long, value_name = "PORT", group = "target")]
-    pub port: Option<u16>,
-    /// This process and its children
-    #[arg(long, value_name = "PID", group = "target")]
-    pub pid: Option<u32>,
-    /// This cgroup
-    #[arg(long, value_name = "DIR", group = "target")]
-    pub cgroup: Option<String>,
-    /// This systemd unit
-    #[arg(long, value_name = "NAME", group = "target")]
-    pub unit: Option<String>,
+    #[command(flatten)]
+    pub service: ServiceArgs,
     /// The goal of the service, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
     pub goal: Option<Goal>,
@@ -119,15 +110,10 @@ impl GovernArgs {
         self.dry_run && self.length.is_none() && !self.print_config
     }
 
-    /// True if a service is named here and not in a file.
-    pub fn names_a_service(&self) -> bool {
-        self.port.is_some() || self.pid.is_some() || self.cgroup.is_some() || self.unit.is_some()
-    }
-
-    /// The configuration that says the same, and the part of it that a daemon which runs has decided
-    /// for itself.
+    /// The configuration that says the same, and the part of it that a daemon which runs has
+    /// decided for itself.
     pub fn configuration(&self) -> Result<Written> {
-        if !self.names_a_service() && self.config.is_none() {
+        if !self.service.is_given() && self.config.is_none() {
             return Err(usage(
                 "name a service: --port 11211, --pid, --cgroup or --unit\nhint: `roost daemon` governs what \
                  /etc/roost/roost.toml says",
@@ -158,10 +144,10 @@ impl GovernArgs {
         let mut put = |key: &str, value: Option<Value>| {
             value.map(|value| written.insert(key.to_owned(), value));
         };
-        put("port", self.port.map(|port| i64::from(port).into()));
-        put("pid", self.pid.map(|pid| i64::from(pid).into()));
-        put("cgroup", self.cgroup.clone().map(Into::into));
-        put("unit", self.unit.clone().map(Into::into));
+        put("port", self.service.port.map(|port| i64::from(port).into()));
+        put("pid", self.service.pid.map(|pid| i64::from(pid).into()));
+        put("cgroup", self.service.cgroup.clone().map(Into::into));
+        put("unit", self.service.unit.clone().map(Into::into));
         put("goal", self.goal.map(Value::try_from).transpose()?);
         put("policy", self.policy.map(named).transpose()?);
         put("cores", self.cores.map(|cores| i64::from(cores).into()));

@@ -97,13 +97,13 @@ fn put_to_the_test(
 
 /// The service that is meant, if one is.
 fn target(args: &Args, root: &Root) -> Result<Option<Service>> {
-    let found = if let Some(pid) = args.pid {
+    let found = if let Some(pid) = args.service.pid {
         service::of_process(root, pid)
-    } else if let Some(folder) = &args.cgroup {
+    } else if let Some(folder) = &args.service.cgroup {
         service::of_cgroup(root, folder)
-    } else if let Some(unit) = &args.unit {
+    } else if let Some(unit) = &args.service.unit {
         service::of_unit(root, unit)
-    } else if let Some(port) = args.port {
+    } else if let Some(port) = args.service.port {
         service::of_port(root, port)
     } else {
         return Ok(None);

@@ -1,6 +1,7 @@
 //! The arguments of `roost observe`.
 
 use super::sweep::Rates;
+use crate::service_args::ServiceArgs;
 use machine::Duration;
 use std::path::{Path, PathBuf};
 
@@ -11,21 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = include_str!("../../help/observe.txt"))]
 pub struct Args {
-    /// Watch the requests of this process and its children
-    #[arg(long, value_name = "PID", group = "service")]
-    pub pid: Option<u32>,
-
-    /// Watch the requests of all processes in this cgroup
-    #[arg(long, value_name = "DIR", group = "service")]
-    pub cgroup: Option<String>,
-
-    /// Watch the requests of the service that listens on this TCP port
-    #[arg(long, value_name = "PORT", group = "service")]
-    pub port: Option<u16>,
-
-    /// Watch the requests of this systemd unit
-    #[arg(long, value_name = "NAME", group = "service")]
-    pub unit: Option<String>,
+    #[command(flatten)]
+    pub service: ServiceArgs,
 
     /// How long to watch; 0s: until a signal comes [default: 60s; for each point of a sweep 5s]
     #[arg(long = "for", value_name = "TIME")]
@@ -73,9 +61,9 @@ pub struct Args {
     )]
     pub wake_latency: Option<PathBuf>,
 
-    /// Power in watts is printed by this shell command, such as `cat FILE`
+    /// A meter: this shell command prints watts, such as `cat FILE`
     #[arg(long, value_name = "COMMAND", help_heading = "Advanced", hide_short_help = true)]
-    pub power_command: Option<String>,
+    pub meter: Option<String>,
 
     /// Read this recording instead: text of `perf script`, `trace-cmd report` or
     /// /sys/kernel/tracing/trace; `-` for standard input
@@ -83,7 +71,7 @@ pub struct Args {
         long,
         value_name = "FILE",
         conflicts_with_all = [
-            "service", "live", "metrics", "scrape", "power_command"
+            "service", "live", "metrics", "scrape", "meter"
         ]
     )]
     pub from: Option<PathBuf>,
@@ -106,10 +94,7 @@ impl Args {
     /// The observation that a plan records first.
     pub fn for_plan(plan: &crate::plan::Args, out: &Path) -> Self {
         Self {
-            pid: plan.pid,
-            cgroup: plan.cgroup.clone(),
-            port: plan.port,
-            unit: plan.unit.clone(),
+            service: plan.service.clone(),
             length: plan.length,
             verify: false,
             sweep: None,
@@ -117,7 +102,7 @@ impl Args {
             names: crate::metrics::Names::default(),
             scrape: None,
             wake_latency: plan.wake_latency.clone(),
-            power_command: None,
+            meter: None,
             from: None,
             machine: None,
             out: Some(out.to_owned()),

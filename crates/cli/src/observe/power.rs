@@ -1,14 +1,13 @@
 //! Power as the user's own meter says it, by a command that prints it.
 
 use super::Args;
-use crate::exit::usage;
+use crate::command_meter::CommandMeter;
 use anyhow::Result;
-use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 /// A command, run again and again beside; slow meters take seconds.
 pub struct Source {
-    line: String,
+    name: String,
     readings: Receiver<Option<f64>>,
     last: Option<f64>,
 }
@@ -16,22 +15,18 @@ pub struct Source {
 impl Source {
     /// The meter that was named, tried once.
     pub fn of(args: &Args) -> Result<Option<Self>> {
-        let Some(line) = &args.power_command else { return Ok(None) };
-        let first = ask(line);
-        if first.is_none() {
-            return Err(usage(format!(
-                "--power-command: `{line}` printed no number of watts\nhint: try it: sh -c '{line}'"
-            )));
-        }
+        let Some(line) = &args.meter else { return Ok(None) };
+        let (meter, remark) = CommandMeter::open(line)?;
+        remark.iter().for_each(|remark| eprintln!("{remark}"));
+        let (name, last) = (format!("measured: `{line}`"), meter.read().ok());
         let (sender, readings) = channel();
-        let asked = line.clone();
         std::thread::Builder::new().name("power".to_owned()).spawn(move || {
             // Ends with its first answer that has no receiver any more.
-            while sender.send(ask(&asked)).is_ok() {
+            while sender.send(meter.read().ok()).is_ok() {
                 std::thread::sleep(std::time::Duration::from_secs(1));
             }
         })?;
-        Ok(Some(Self { line: line.clone(), readings, last: first }))
+        Ok(Some(Self { name, readings, last }))
     }
 
     /// Watts now; `None` while the meter does not answer.
@@ -43,35 +38,6 @@ impl Source {
     }
 
     pub fn name(&self) -> String {
-        format!("measured: `{}`", self.line)
-    }
-}
-
-fn ask(line: &str) -> Option<f64> {
-    let output =
-        Command::new("sh").args(["-c", line]).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| parse(&String::from_utf8_lossy(&output.stdout)))?
-}
-
-/// The first word, as a number of watts.
-fn parse(text: &str) -> Option<f64> {
-    let word = text.split_whitespace().next()?;
-    let watts: f64 = word.trim_end_matches(['W', 'w']).parse().ok()?;
-    (watts.is_finite() && watts >= 0.0).then_some(watts)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_meters_answer_is_its_first_number() {
-        assert_eq!(parse("187.5\n"), Some(187.5));
-        assert_eq!(parse("  42W ok"), Some(42.0));
-        for nonsense in ["", "watts 3", "-1", "NaN", "inf"] {
-            assert_eq!(parse(nonsense), None, "{nonsense}");
-        }
-        assert_eq!(ask("echo 12"), Some(12.0));
-        assert_eq!(ask("exit 1"), None);
+        self.name.clone()
     }
 }

@@ -119,7 +119,7 @@ struct Sweep {
 }
 
 pub fn run(args: &Args, rates: Rates, ended: &AtomicBool) -> Result<ExitCode> {
-    let Some(port) = args.port else {
+    let Some(port) = args.service.port else {
         return Err(usage("--sweep sends its own load: name the store's port with --port"));
     };
     let place = format!("127.0.0.1:{port}");

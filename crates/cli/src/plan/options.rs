@@ -1,36 +1,29 @@
 //! The arguments of `roost plan`: a folder, or a service that is recorded first.
 
+use crate::service_args::ServiceArgs;
+use crate::tariff::TariffArgs;
 use machine::{Duration, Goal};
-use report::money::{Carbon, Price, Tariff};
 use std::path::PathBuf;
 
 /// See the effect of each policy on a service before anything is touched: power, tail, cost
 ///
 /// From a recording of `roost observe`, or from one that is made first. Nothing is changed. The
-/// recorded run itself is simulated first, beside the measurement, so that the error of the model is
-/// known.
+/// recorded run itself is simulated first, beside the measurement, so that the error of the model
+/// is known.
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = include_str!("../../help/plan.txt"))]
 pub struct Args {
-    /// The folder of an observation; a scenario.toml there that was changed is taken as it is
-    #[arg(value_name = "DIR", required_unless_present_any = ["port", "pid", "cgroup", "unit"])]
+    /// The folder of an observation; a scenario.toml there that was changed is taken as it is. Else
+    /// name a service: it is recorded first
+    #[arg(
+        value_name = "DIR",
+        required_unless_present_any = ["port", "pid", "cgroup", "unit"],
+        conflicts_with = "service"
+    )]
     pub folder: Option<PathBuf>,
 
-    /// Record the service on this TCP port first
-    #[arg(long, value_name = "PORT", group = "service", conflicts_with = "folder")]
-    pub port: Option<u16>,
-
-    /// Record this process and its children first
-    #[arg(long, value_name = "PID", group = "service", conflicts_with = "folder")]
-    pub pid: Option<u32>,
-
-    /// Record the processes of this cgroup first
-    #[arg(long, value_name = "DIR", group = "service", conflicts_with = "folder")]
-    pub cgroup: Option<String>,
-
-    /// Record the service of this systemd unit first
-    #[arg(long, value_name = "NAME", group = "service", conflicts_with = "folder")]
-    pub unit: Option<String>,
+    #[command(flatten)]
+    pub service: ServiceArgs,
 
     /// How long to record [default: 60s]
     #[arg(long = "for", value_name = "TIME", requires = "service")]
@@ -40,17 +33,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME@pQ")]
     pub goal: Option<Goal>,
 
-    /// Price of electricity: with it, a year's cost is told
-    #[arg(long, value_name = "PRICE/kWh")]
-    pub price: Option<Price>,
-
-    /// Emissions of electricity: with it, a year's carbon is told
-    #[arg(long, value_name = "GRAMS/kWh")]
-    pub carbon: Option<Carbon>,
-
-    /// Servers that do the same, for the year's sums
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub servers: u32,
+    #[command(flatten)]
+    pub electricity: TariffArgs,
 
     /// Take wake latencies as measured on that machine: the JSON of `roost doctor --json --probe`
     #[arg(
@@ -85,12 +69,6 @@ pub struct Args {
     /// Print everything as JSON instead of tables
     #[arg(long)]
     pub json: bool,
-}
-
-impl Args {
-    pub fn tariff(&self) -> Tariff {
-        Tariff { price: self.price.clone(), carbon: self.carbon, servers: self.servers }
-    }
 }
 
 fn factor(text: &str) -> Result<f64, String> {

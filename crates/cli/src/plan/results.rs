@@ -115,7 +115,7 @@ impl Document {
 
 fn row(args: &Args, ranked: &Ranked, now: Option<f64>) -> Row {
     let (candidate, outcome) = (&ranked.candidate, &ranked.outcome);
-    let tariff = args.tariff();
+    let tariff = args.electricity.tariff();
     let power = &outcome.power;
     let cpus: f64 = outcome.awake / (1.0 - asleep(outcome)).max(1e-9);
     let is_stable = outcome.verdict != Verdict::Unstable;
@@ -156,7 +156,7 @@ fn words(args: &Args, source: &Source, plan: &Plan) -> Vec<String> {
             let best = &plan.ranked[*place];
             let watts = best.outcome.power.server_watts;
             let now = plan.ranked.first().map_or(watts, |now| now.outcome.power.server_watts);
-            let tariff = args.tariff();
+            let tariff = args.electricity.tariff();
             let saved = if tariff.is_given() {
                 format!("; a year saves {}", tariff.year(now - watts))
             } else {

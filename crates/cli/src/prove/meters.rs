@@ -12,7 +12,7 @@
 //! the samples' own times. Sensors give the mean of their samples there. A meter without two
 //! samples there is missing in that block.
 
-use super::command_meter::CommandMeter;
+use crate::command_meter::CommandMeter;
 use linux::{EnergyMeter, PowerSensor, Root, UsageMeter};
 use machine::{CpuList, CstateKind, Duration, EnergySource, Instant};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,6 +71,8 @@ pub struct Sample {
 
 pub struct Meters {
     names: Vec<MeterName>,
+    /// The energy counter comes before the sensors.
+    counts_first: bool,
     /// How the energy is known, for people.
     describes: Vec<String>,
     tracks: Arc<Mutex<Tracks>>,
@@ -94,7 +96,8 @@ impl Meters {
         };
         let of_commands = commands.iter().map(|command| measured(command.name()));
         let of_sensors = sensors.iter().map(|sensor| measured(sensor.name.clone()));
-        let names = if energy.is_measured() {
+        let counts_first = energy.is_measured();
+        let names = if counts_first {
             of_commands.chain([name]).chain(of_sensors).collect()
         } else {
             of_commands.chain(of_sensors).chain([name]).collect()
@@ -132,7 +135,7 @@ impl Meters {
                 push(track, level);
             }
         }));
-        Self { names, describes, tracks, over, threads }
+        Self { names, counts_first, describes, tracks, over, threads }
     }
 
     pub fn names(&self) -> &[MeterName] {
@@ -150,9 +153,7 @@ impl Meters {
         let commands: Vec<_> = tracks.commands.iter().map(|track| track.mean(begin, end)).collect();
         let sensors: Vec<_> = tracks.sensors.iter().map(|track| track.mean(begin, end)).collect();
         let counted = tracks.joules.growth(begin, end);
-        let is_counter_second =
-            self.names.get(commands.len()).is_some_and(|name| name.name.starts_with("RAPL"));
-        let watts = if is_counter_second {
+        let watts = if self.counts_first {
             commands.into_iter().chain([counted]).chain(sensors).collect()
         } else {
             commands.into_iter().chain(sensors).chain([counted]).collect()

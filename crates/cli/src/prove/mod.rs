@@ -4,7 +4,6 @@
 //!   options.rs         the arguments
 //!   block.rs           one block: `roost govern` for so long, or the same in a dry run
 //!   meters.rs          RAPL, sensors, commands, the model; busy and awake CPUs
-//!   command_meter.rs   a meter that is a command
 //!   tell.rs            lines while it runs, and the result as text
 //!   page.rs            the run's folder and its page
 //! ```
@@ -12,7 +11,6 @@
 //! The statistics are in [`study::prove`].
 
 mod block;
-mod command_meter;
 mod meters;
 mod options;
 mod page;
@@ -20,13 +18,13 @@ mod tell;
 
 pub use options::Args;
 
+use crate::command_meter::CommandMeter;
 use crate::daemon::{Request, stand_back};
 use crate::exit::{Exit, coded, usage};
 use crate::signals::EndSignals;
 use ::daemon::{Prospect, running};
 use anyhow::Result;
 use block::{Order, Stop};
-use command_meter::CommandMeter;
 use machine::{Duration, Goal};
 use meters::Meters;
 use options::Instead;
@@ -86,7 +84,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let started = crate::run_folder::started()?;
     let seed = args.seed.unwrap_or_else(|| linux::now().as_nanos() % 1_000_000);
-    let folder = page::Folder::begin(args, &started)?;
+    let mut folder = page::Folder::begin(args, &started)?;
     let every = (args.block / 50).clamp(Duration::from_millis(100), Duration::from_secs(1));
     let meters = Meters::open(&root, &linux::online_cpus(&root)?, commands, every);
     let goal = service.goal;
@@ -106,7 +104,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         describes: meters.describe().to_vec(),
         config: toml::Table::try_from(&config)?,
     };
-    let mut folder = folder;
     if let Some(folder) = &mut folder {
         folder.info(&setup)?;
     }
@@ -142,7 +139,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             // Nothing has been measured yet: an error like that of any command.
             Err(error) if blocks.is_empty() => return Err(error),
             Err(error) => {
-                // Between two blocks another daemon may begin; else it is the service that has gone.
+                // Between two blocks another daemon may begin; else it is the service that has
+                // gone.
                 let error = match running(&config.socket) {
                     Some(_) => error,
                     None => anyhow::anyhow!("the service has ended, or cannot be governed now: {error:#}"),
@@ -175,8 +173,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     drop(meters);
     let outcome = plan.outcome(&blocks, end);
-    let year =
-        outcome.watts_saved.filter(|_| args.tariff().is_given()).map(|watts| args.tariff().year(watts));
+    let tariff = args.electricity.tariff();
+    let year = outcome.watts_saved.filter(|_| tariff.is_given()).map(|watts| tariff.year(watts));
     if let Some(folder) = folder {
         let at = folder.end(&setup, &blocks, &outcome, year.as_ref())?;
         eprintln!("{at}");

@@ -2,10 +2,11 @@
 
 use crate::exit::usage;
 use crate::govern::GovernArgs;
+use crate::service_args::ServiceArgs;
+use crate::tariff::TariffArgs;
 use anyhow::Result;
 use clap::Parser as _;
 use machine::{Duration, Goal};
-use report::money::{Carbon, Price, Tariff};
 use std::path::PathBuf;
 use study::prove::Until;
 
@@ -17,18 +18,8 @@ use study::prove::Until;
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../help/prove.txt"))]
 pub struct Args {
-    /// The service that listens on this TCP port
-    #[arg(long, value_name = "PORT", group = "target")]
-    pub port: Option<u16>,
-    /// The service is this process and its children
-    #[arg(long, value_name = "PID", group = "target")]
-    pub pid: Option<u32>,
-    /// The service is all processes of this cgroup
-    #[arg(long, value_name = "DIR", group = "target")]
-    pub cgroup: Option<String>,
-    /// The service is this systemd unit's processes
-    #[arg(long, value_name = "NAME", group = "target")]
-    pub unit: Option<String>,
+    #[command(flatten)]
+    pub service: ServiceArgs,
     /// The goal of the service, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
     pub goal: Option<Goal>,
@@ -51,15 +42,8 @@ pub struct Args {
     /// A meter: this command prints watts; may be given again
     #[arg(long, value_name = "COMMAND")]
     pub meter: Vec<String>,
-    /// The price of a kWh, such as 0.30/kWh or 0.30EUR/kWh
-    #[arg(long, value_name = "MONEY/kWh")]
-    pub price: Option<Price>,
-    /// The carbon intensity of electricity, such as 350g/kWh
-    #[arg(long, value_name = "GRAMS/kWh")]
-    pub carbon: Option<Carbon>,
-    /// Servers that do the same, for the year's sums
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub servers: u32,
+    #[command(flatten)]
+    pub electricity: TariffArgs,
     /// Of the order of the blocks [default: from the clock, and printed]
     #[arg(long, value_name = "N", help_heading = "Advanced", hide_short_help = true)]
     pub seed: Option<u64>,
@@ -136,20 +120,16 @@ impl Args {
         Ok(settle)
     }
 
-    pub fn tariff(&self) -> Tariff {
-        Tariff { price: self.price.clone(), carbon: self.carbon, servers: self.servers }
-    }
-
     /// The words of `roost govern` that say the same, as it reads them.
     pub fn governing(&self) -> Result<GovernArgs> {
         let mut words = vec!["govern".to_owned()];
         let mut put = |flag: &str, value: Option<String>| {
             words.extend(value.into_iter().flat_map(|value| [flag.to_owned(), value]));
         };
-        put("--port", self.port.map(|port| port.to_string()));
-        put("--pid", self.pid.map(|pid| pid.to_string()));
-        put("--cgroup", self.cgroup.clone());
-        put("--unit", self.unit.clone());
+        put("--port", self.service.port.map(|port| port.to_string()));
+        put("--pid", self.service.pid.map(|pid| pid.to_string()));
+        put("--cgroup", self.service.cgroup.clone());
+        put("--unit", self.service.unit.clone());
         put("--goal", self.goal.map(|goal| goal.to_string()));
         words.extend(self.govern.iter().cloned());
         let parsed = crate::govern::Args::try_parse_from(words).map_err(|error| {
@@ -162,6 +142,7 @@ impl Args {
             ("--for", governing.length.is_some()),
             ("--dry-run", governing.dry_run),
             ("--record", governing.record.is_some()),
+            ("--perfetto", governing.perfetto.is_some()),
             ("--out", governing.out.is_some()),
             ("--print-config", governing.print_config),
             ("--json", governing.json),
@@ -199,7 +180,7 @@ mod tests {
         let words = ["--port", "11211", "--goal", "500us@p99"];
         let args = parsed(&[&words[..], &["--", "--policy", "fixed", "--cores", "1"]].concat()).unwrap();
         let governing = args.governing().unwrap();
-        assert_eq!((governing.port, governing.cores), (Some(11211), Some(1)));
+        assert_eq!((governing.service.port, governing.cores), (Some(11211), Some(1)));
         assert_eq!((args.pairs().unwrap(), args.settling().unwrap()), (20, Duration::from_secs(20)));
     }
 
@@ -218,6 +199,8 @@ mod tests {
             (&["--port", "1", "--", "--cpu", "0"], "after --: error: unexpected argument '--cpu'"),
             (&["--port", "1", "--", "--for", "1s"], "leave it out"),
             (&["--port", "1", "--", "--dry-run"], "leave it out"),
+            (&["--port", "1", "--", "--perfetto", "x"], "leave it out"),
+            (&["--servers", "0"], "invalid value '0'"),
         ] {
             let judged = parsed(words).and_then(|args| {
                 args.pairs()?;

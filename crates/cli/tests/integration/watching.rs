@@ -43,7 +43,7 @@ fn a_service_that_is_not_there_is_one_clear_line() {
         (vec!["--cgroup", "/no/such/group"], "no cgroup /no/such/group"),
         (vec!["--unit", "no-such-unit"], "no-such-unit"),
         (vec!["--port", &free, "--sweep", "rate=1k..2k"], "no service listens at"),
-        (vec!["--power-command", "echo none", "--for", "1s"], "printed no number of watts"),
+        (vec!["--meter", "echo none", "--for", "1s"], "printed no number of watts"),
     ] {
         let output = observe(folder.path(), &flags);
         let said = text(&output.stderr);
@@ -76,7 +76,7 @@ fn a_real_server_is_counted_request_by_request() {
         let power = folder.path().join("watts");
         std::fs::write(&power, "42.5\n").expect("a file");
         let meter = format!("cat {}", power.display());
-        let flags = ["--port", &port, "--for", "2s", "--json", "--power-command", &meter];
+        let flags = ["--port", &port, "--for", "2s", "--json", "--meter", &meter];
         let output = observe(folder.path(), &flags);
         over.store(true, Ordering::Relaxed);
         (output, client.join().expect("the client"))

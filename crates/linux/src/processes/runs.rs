@@ -1,9 +1,10 @@
-//! Who used the CPUs, and in how many pieces: each thread's CPU time and its turns on a CPU.
+//! The use of the CPUs by thread: CPU time, and the number of turns on a CPU that it came in.
 //!
 //! The third number of `/proc/PID/task/TID/schedstat` counts how often the scheduler put the thread
-//! on a CPU, the first is its time there in nanoseconds (`Documentation/scheduler/sched-stats.rst`).
-//! Both grow from the thread's birth. Two readings and their difference cost two walks of `/proc`.
-//! A thread that begins and ends between them is in neither: its time is missing.
+//! on a CPU, the first is its time there in nanoseconds
+//! (`Documentation/scheduler/sched-stats.rst`). Both grow from the thread's birth. Two readings and
+//! their difference cost two walks of `/proc`. A thread that begins and ends between them is in
+//! neither: its time is missing.
 
 use super::service::command;
 use crate::root::Root;
@@ -66,7 +67,8 @@ pub struct Peers {
     pub processes: BTreeMap<u32, String>,
 }
 
-/// The connections of `service`, a process that listens on `ports`, and who is at their other end.
+/// The connections of `service`, a process that listens on `ports`, and the processes at their
+/// other end.
 pub fn peers(root: &Root, service: u32, ports: &BTreeSet<u16>) -> Peers {
     let mut connections = 0;
     let mut outer = BTreeSet::new();

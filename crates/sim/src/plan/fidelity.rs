@@ -1,7 +1,7 @@
 //! The recorded run, simulated, beside the recorded run, measured.
 //!
-//! The error on the recorded run bounds the trust in every other one. A row without a measurement, or
-//! without a figure of the simulation, has no error and is shown as missing.
+//! The error on the recorded run bounds the trust in every other one. A row without a measurement,
+//! or without a figure of the simulation, has no error and is shown as missing.
 
 use super::recording::Recording;
 use crate::outcome::{Outcome, Verdict};
@@ -116,10 +116,7 @@ impl Fidelity {
         for state in recording.machine.states.iter().filter(|state| !state.polls) {
             let Some(share) = state.share else { continue };
             let modelled = outcome.states.iter().find(|known| known.name == state.name);
-            let mut residency =
-                row("residency", "", Some(share), modelled.map(|known| known.share), None, "");
-            residency.what = "idle share";
-            rows.push(residency);
+            rows.push(row("idle share", "", Some(share), modelled.map(|known| known.share), None, ""));
         }
         let mut reasons: Vec<String> = rows
             .iter()

@@ -1,8 +1,8 @@
 //! A recorded run of a service: `recording.json`.
 //!
 //! Every value says how it came: *measured* on the machine, *derived* by a formula from measured
-//! ones, or an *ESTIMATE*. A value that could not be had is absent, never zero, and `gaps` says why.
-//! Lengths are microseconds and rates are per second, as the names say.
+//! ones, or an *ESTIMATE*. A value that could not be had is absent, never zero, and `gaps` says
+//! why. Lengths are microseconds and rates are per second, as the names say.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -191,8 +191,8 @@ pub struct Bucket {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Other {
-    /// `generator`, `kernel threads`, `other programs`, `interrupts`.
-    pub who: String,
+    /// `generator`, `kernel threads`, `other programs` or `this watcher`.
+    pub name: String,
     pub per_s: Known<f64>,
     /// CPU time each time, on average.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -365,7 +365,7 @@ pub(super) mod tests {
                 ..Responses::default()
             },
             others: vec![Other {
-                who: "other programs".to_owned(),
+                name: "other programs".to_owned(),
                 per_s: Known::measured(500.0, "schedstat"),
                 length_us: Some(Known::derived(20.0, "time over turns")),
             }],

@@ -70,8 +70,8 @@ fn machine(text: &mut Text, recording: &Recording) {
     text.line("cstates = [", "");
     let mut deepest_exit = 0.0f64;
     for state in halting {
-        // The tables must rise; a driver that advertises the same for two states is taken at its word
-        // for the first.
+        // The tables must rise; a driver that advertises the same for two states is taken at its
+        // word for the first.
         let exit = state.exit_us.max(deepest_exit);
         deepest_exit = exit;
         let mut entry = format!("  {{ name = {}, kind = \"halting\"", quoted(&state.name));
@@ -231,7 +231,7 @@ fn noise(text: &mut Text, recording: &Recording) {
         let Some(length) = other.length_us.as_ref().filter(|length| length.value > 0.0) else {
             text.remark(&format!(
                 "{}: {:.0} a second, of unknown length, are left out.",
-                other.who, other.per_s.value
+                other.name, other.per_s.value
             ));
             continue;
         };
@@ -241,7 +241,7 @@ fn noise(text: &mut Text, recording: &Recording) {
         text.array("server.noise");
         text.line(
             &format!("every = \"{}\"", time(cpus / other.per_s.value * 1e6)),
-            &format!("{}: {:.1}/s on {cpus} CPUs, {}", other.who, other.per_s.value, told(&other.per_s)),
+            &format!("{}: {:.1}/s on {cpus} CPUs, {}", other.name, other.per_s.value, told(&other.per_s)),
         );
         text.line(
             &format!("length = {{ exponential = \"{}\" }}", time(length.value)),
@@ -376,7 +376,7 @@ mod tests {
     fn names_from_the_machine_cannot_break_the_file() {
         let mut recording = sample();
         recording.service.as_mut().unwrap().name = "a\"b\n[server]\\".to_owned();
-        recording.others[0].who = "x\ny = 1".to_owned();
+        recording.others[0].name = "x\ny = 1".to_owned();
         recording.machine.states[1].name = "C\"1".to_owned();
         document(&recording);
     }

@@ -1,4 +1,4 @@
-//! Who used the CPUs while a service was watched.
+//! CPU time by its users, while a service was watched.
 
 use linux::service::Service;
 use linux::{Peers, ThreadUse};
@@ -13,7 +13,7 @@ pub struct Use {
     pub turns: u64,
 }
 
-/// The use of all CPUs between two readings, by who it was.
+/// The use of all CPUs between two readings, by the kind of its user.
 #[derive(Debug, Default)]
 pub struct Uses {
     pub service: Use,
@@ -46,7 +46,7 @@ impl Uses {
                 continue;
             }
             let is_peer = |peers: &Peers| peers.processes.contains_key(&now.process);
-            let who = if now.process == std::process::id() {
+            let name = if now.process == std::process::id() {
                 "this watcher"
             } else if is_peer(early) || is_peer(late) {
                 "generator"
@@ -55,7 +55,7 @@ impl Uses {
             } else {
                 "other programs"
             };
-            let group = uses.others.entry(who).or_default();
+            let group = uses.others.entry(name).or_default();
             group.cpu_s += cpu_s;
             group.turns += turns;
         }
@@ -65,8 +65,8 @@ impl Uses {
     /// The work of all but the service.
     pub fn others(&self, length_s: f64) -> Vec<Other> {
         let used = self.others.iter().filter(|(_, group)| group.turns > 0);
-        used.map(|(who, group)| Other {
-            who: (*who).to_owned(),
+        used.map(|(name, group)| Other {
+            name: (*name).to_owned(),
             per_s: Known::measured(group.turns as f64 / length_s, "turns on a CPU, schedstat"),
             length_us: (group.cpu_s > 0.0).then(|| {
                 Known::derived(group.cpu_s * 1e6 / group.turns as f64, "CPU time over turns, schedstat")
@@ -103,7 +103,7 @@ mod tests {
         assert!((uses.service.cpu_s - 0.6).abs() < 1e-9);
         assert_eq!((uses.service.turns, uses.threads.len()), (1003, 2));
         let others = uses.others(10.0);
-        let of = |who: &str| others.iter().find(|other| other.who == who).unwrap();
+        let of = |name: &str| others.iter().find(|other| other.name == name).unwrap();
         assert_eq!(of("generator").per_s.value, 50.0);
         assert!((of("generator").length_us.as_ref().unwrap().value - 500.0).abs() < 1e-9);
         assert_eq!(of("kernel threads").per_s.value, 10.0);

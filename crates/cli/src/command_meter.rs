@@ -105,20 +105,19 @@ fn end_group(child: &Child) {
     }
 }
 
-/// A number, with or without its unit.
+/// The first word, a number with or without its unit.
 fn watts(text: &str) -> Result<f64, String> {
-    let text = text.trim();
-    let number = text.strip_suffix("Watts").or_else(|| text.strip_suffix('W')).unwrap_or(text).trim();
-    match number.parse::<f64>() {
+    let word = text.split_whitespace().next().unwrap_or_default();
+    match word.trim_end_matches(['W', 'w']).parse::<f64>() {
         Ok(watts) if watts.is_finite() && watts >= 0.0 => Ok(watts),
         _ => {
-            let shown: String = linux::printable_name(text).chars().take(40).collect();
-            Err(format!("it prints `{shown}`, which is no number of watts"))
+            let shown: String = linux::printable_name(text.trim()).chars().take(40).collect();
+            Err(format!("it printed no number of watts, but `{shown}`"))
         }
     }
 }
 
-/// Who typed `sudo`, unless that was root.
+/// The user who typed `sudo`, unless that was root.
 fn sudo_user() -> Option<(u32, u32)> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     number("SUDO_UID").filter(|&user| user != 0).zip(number("SUDO_GID"))
@@ -148,6 +147,15 @@ mod tests {
         ] {
             let error = told(command).unwrap_err();
             assert!(error.contains(why), "{command}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_meters_answer_is_its_first_number() {
+        assert_eq!(watts("187.5\n"), Ok(187.5));
+        assert_eq!(watts("  42W ok"), Ok(42.0));
+        for nonsense in ["", "watts 3", "-1", "NaN", "inf"] {
+            assert!(watts(nonsense).is_err(), "{nonsense}");
         }
     }
 
