@@ -247,7 +247,7 @@ fn watched(
     let port = server.port.to_string();
     let roost = crate::product::roost()?;
     let _load = Ends(server.load(rate, args.settle + args.length + Duration::from_secs(5))?);
-    let _governor = governing
+    let mut governor = governing
         .map(|words| {
             let mut governor = Command::new(&roost);
             governor.args(["govern", "--port", &port]).args(words).arg("--json");
@@ -264,6 +264,12 @@ fn watched(
         .status()?;
     if !status.success() {
         bail!("roost observe of {}: {status}", server.service);
+    }
+    // A governor that was refused governs nothing, and the run would be of another setting.
+    if let Some(Ends(governor)) = &mut governor
+        && let Some(status) = governor.try_wait()?
+    {
+        bail!("roost govern of {} ended before the run: {status}", server.service);
     }
     let path = place.join("recording.json");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;

@@ -9,7 +9,7 @@ use machine::Goal;
 use sim::Document;
 use sim::plan::{Recording, scenario_text};
 use sim::scenario::Estimates;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 pub const SCENARIO: &str = "scenario.toml";
@@ -57,7 +57,14 @@ impl Source {
                 }
             }
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
-                run_folder::write(&folder, SCENARIO, |file| file.write_all(written.as_bytes()))?;
+                run_folder::write(&folder, SCENARIO, |file| file.write_all(written.as_bytes()))
+                    .with_context(|| {
+                        let folder = folder.display();
+                        format!(
+                            "the plan's scenario belongs beside the recording; of a folder that is not \
+                             yours make a copy: cp -r {folder} mine"
+                        )
+                    })?;
             }
             Err(cause) => return Err(usage(format!("{}: {cause}", scenario_path.display()))),
         }
@@ -73,14 +80,27 @@ fn without_goal(document: &Document) -> toml::Table {
     table
 }
 
+/// A day, second by second, takes a hundredth of it.
+const LENGTH_MAX: u64 = 64 << 20;
+
 fn read(folder: &Path) -> Result<Recording> {
     let path = folder.join(RECORDING);
-    let text = std::fs::read_to_string(&path).map_err(|cause| {
+    let mut text = String::new();
+    let file = std::fs::File::open(&path);
+    // A byte more tells a longer file, and a device without an end is none that is read for ever.
+    file.and_then(|file| file.take(LENGTH_MAX + 1).read_to_string(&mut text)).map_err(|cause| {
         usage(format!(
             "{}: {cause}\nhint: `roost observe --port PORT --out DIR` makes a recording",
             path.display()
         ))
     })?;
+    if text.len() as u64 > LENGTH_MAX {
+        return Err(usage(format!(
+            "{}: a recording is no longer than {} MiB",
+            path.display(),
+            LENGTH_MAX >> 20
+        )));
+    }
     Recording::read(&text).map_err(|why| usage(format!("{}: {why}", path.display())))
 }
 

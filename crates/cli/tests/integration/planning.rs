@@ -72,6 +72,9 @@ fn recordings_of_no_use_are_told_with_their_fix() {
         (changed(&|bad| bad["format"] = 99.into()), "format 99"),
         (changed(&|bad| drop(bad.as_object_mut().unwrap().remove("service"))), "--port"),
         (changed(&|bad| bad["machine"]["cores"] = 0.into()), "without CPUs"),
+        (changed(&|bad| bad["machine"]["cores"] = 60_000.into()), "at most 256"),
+        (changed(&|bad| bad["others"][0]["per_s"]["value"] = (-1).into()), "per_s.value is -1"),
+        (changed(&|bad| bad["arrivals"]["rate_per_s"]["value"] = 1e300.into()), "rate_per_s.value is 1e"),
     ] {
         let folder = folder_with(&recording);
         let (code, out, error) = plan(folder.path(), &[]);
@@ -79,6 +82,10 @@ fn recordings_of_no_use_are_told_with_their_fix() {
         assert!(error.contains(told), "no {told} in {error}");
         assert!(!folder.path().join("scenario.toml").exists(), "nothing is left");
     }
+    let endless = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/zero", endless.path().join("recording.json")).unwrap();
+    let (code, _, error) = plan(endless.path(), &[]);
+    assert!(code == Some(2) && error.contains("no longer than 64 MiB"), "{error}");
     let nothing = tempfile::tempdir().unwrap();
     let (code, _, error) = plan(nothing.path(), &[]);
     assert!(code == Some(2) && error.contains("roost observe"), "{error}");

@@ -4,6 +4,7 @@
 //! ones, or an *ESTIMATE*. A value that could not be had is absent, never zero, and `gaps` says
 //! why. Lengths are microseconds and rates are per second, as the names say.
 
+use crate::engine::MAX_CPUS;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -252,7 +253,7 @@ pub enum RecordingError {
     #[error("it has no requests\nhint: record while the service is under its load")]
     NoRequests,
     #[error("{key} is {value}: {fix}")]
-    Impossible { key: &'static str, value: String, fix: &'static str },
+    Impossible { key: String, value: String, fix: String },
 }
 
 impl Recording {
@@ -267,16 +268,21 @@ impl Recording {
             Some(other) => return Err(RecordingError::Format(other)),
             None => return Err(RecordingError::Malformed("there is no number `format`".to_owned())),
         }
-        let recording: Self = serde_json::from_value(any).map_err(malformed)?;
+        let recording = Self::deserialize(&any).map_err(malformed)?;
         recording.check()?;
+        check_numbers("", &any)?;
         Ok(recording)
     }
 
     fn check(&self) -> Result<(), RecordingError> {
-        let positive = |key: &'static str, value: f64| {
-            let fix = "a number above 0 is possible; record again";
-            let wrong = RecordingError::Impossible { key, value: value.to_string(), fix };
-            if value > 0.0 && value.is_finite() { Ok(()) } else { Err(wrong) }
+        let impossible = |key: &str, value: String, fix: String| {
+            Err(RecordingError::Impossible { key: key.to_owned(), value, fix })
+        };
+        let positive = |key: &str, value: f64| {
+            if value > 0.0 && value.is_finite() {
+                return Ok(());
+            }
+            impossible(key, value.to_string(), "a number above 0 is possible; record again".to_owned())
         };
         positive("length_s", self.length_s)?;
         let service = self.service.as_ref().ok_or(RecordingError::NoService)?;
@@ -293,17 +299,49 @@ impl Recording {
         for (key, value) in known {
             value.as_ref().map_or(Ok(()), |known| positive(key, known.value))?;
         }
-        if self.machine.sockets == 0 || self.machine.cores == 0 || self.machine.threads == 0 {
-            let fix = "a machine has at least one CPU; record again";
-            let key = "machine";
-            return Err(RecordingError::Impossible { key, value: "without CPUs".to_owned(), fix });
+        let machine = &self.machine;
+        let cpus = [machine.sockets, machine.cores, machine.threads].map(u64::from).iter().product::<u64>();
+        match usize::try_from(cpus) {
+            Ok(0) => {
+                let fix = "a machine has at least one CPU; record again";
+                impossible("machine", "without CPUs".to_owned(), fix.to_owned())
+            }
+            Ok(cpus) if cpus <= MAX_CPUS => Ok(()),
+            _ => {
+                let fix = format!("the simulator has at most {MAX_CPUS}");
+                impossible("machine", format!("one of {cpus} CPUs"), fix)
+            }
         }
-        Ok(())
     }
 
     pub fn cpus(&self) -> u32 {
         let machine = &self.machine;
         u32::from(machine.sockets) * u32::from(machine.cores) * u32::from(machine.threads)
+    }
+}
+
+/// Every number is a length, a rate, a count, a share or a power: none is negative, and none so large
+/// that its unit loses its sense. The greatest is eleven days in nanoseconds.
+fn check_numbers(key: &str, value: &serde_json::Value) -> Result<(), RecordingError> {
+    const MOST: f64 = 1e15;
+    let below = |name: &str| if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.iter().try_for_each(|(name, value)| check_numbers(&below(name), value))
+        }
+        serde_json::Value::Array(values) => values
+            .iter()
+            .enumerate()
+            .try_for_each(|(place, value)| check_numbers(&below(&place.to_string()), value)),
+        serde_json::Value::Number(number) => match number.as_f64() {
+            Some(found) if (0.0..=MOST).contains(&found) => Ok(()),
+            _ => Err(RecordingError::Impossible {
+                key: key.to_owned(),
+                value: number.to_string(),
+                fix: format!("a number from 0 to {MOST:e} is possible; record again"),
+            }),
+        },
+        _ => Ok(()),
     }
 }
 
@@ -408,5 +446,11 @@ pub(super) mod tests {
         assert!(told(&|bad| bad.machine.cores = 0).contains("without CPUs"));
         let negative = |bad: &mut Recording| bad.responses.p50_us = Some(Known::measured(-1.0, "x"));
         assert!(told(&negative).contains("responses.p50_us is -1"));
+        let many = |bad: &mut Recording| (bad.machine.sockets, bad.machine.cores) = (65_535, 65_535);
+        assert!(told(&many).contains("at most 256"), "{}", told(&many));
+        let never = |bad: &mut Recording| bad.machine.states[0].exit_us = 1e300;
+        assert!(told(&never).contains("machine.states.0.exit_us is 1e+300"), "{}", told(&never));
+        let less = |bad: &mut Recording| bad.others[0].per_s.value = -5.0;
+        assert!(told(&less).contains("others.0.per_s.value is -5"), "{}", told(&less));
     }
 }
