@@ -40,9 +40,10 @@ test-engines: ## the agent in Elasticsearch, OpenSearch, Solr, plain Java server
 	mvn -q -B -f java/pom.xml package -DskipTests
 	experiments/hurry-up/engines.py $(ENGINES)
 
+# ROOST=target/debug/roost: its commands and flags are counted as well.
 check: ## what CI asks besides the tests: format, house rules, lints, docs, licences, advisories
 	cargo fmt --all --check
-	@scripts/house --check
+	@scripts/house --check $(if $(ROOST),--roost "$(ROOST)")
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@scripts/audit

@@ -41,8 +41,6 @@ fn paste(text: &str) -> Result<Vec<Vec<String>>, String> {
     fs::write(&told, "").unwrap();
     // `kill %1` ends a job of a session; the stand-in has ended by then.
     let script = format!("kill() {{ :; }}\nset -e\n{text}\nwait\n");
-    // One example writes into a folder of the system.
-    let script = script.replace("> /etc/bash_completion.d/roost", "> completions");
     let output = std::process::Command::new("/bin/bash")
         .arg("-c")
         .arg(&script)

@@ -81,8 +81,7 @@ enum Command {
     Report(report::Args),
     Demo(demo::Args),
     Doctor(doctor::Args),
-    Man(manual::Man),
-    Completions(manual::Completions),
+    Generate(manual::Generate),
 }
 
 fn main() -> ExitCode {
@@ -110,8 +109,7 @@ fn main() -> ExitCode {
         Command::Wake(args) => wake::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Restore(args) => restore::run(&args),
-        Command::Man(args) => manual::man(&args),
-        Command::Completions(args) => manual::completions(&args),
+        Command::Generate(args) => manual::generate(&args),
     };
     let result = result.and_then(|code| match print::lost() {
         Some(why) if code == ExitCode::SUCCESS => Err(anyhow::anyhow!("standard output: {why}")),

@@ -1,38 +1,72 @@
-//! `roost man` and `roost completions`: made from the same definitions as `--help`, so they never
-//! disagree with it.
+//! `roost generate`: manual pages and completions, made from the same definitions as `--help`, so
+//! they never disagree with it.
 
+use crate::exit::usage;
 use crate::run_folder;
 use anyhow::{Context as _, Result};
-use clap::{Command, CommandFactory as _};
+use clap::{Command, CommandFactory as _, ValueEnum};
+use clap_complete::Shell;
+use linux::SafeFolder;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Write the manual pages, one for each command
+/// Write the manual pages, or the script with which a shell completes commands and options
 #[derive(clap::Args, Debug)]
-#[command(after_help = include_str!("../help/man.txt"))]
-pub struct Man {
-    /// The folder for `roost.1`, `roost-govern.1` and so on
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
-}
-
-/// Print the script with which a shell completes commands and options
-#[derive(clap::Args, Debug)]
-#[command(after_help = include_str!("../help/completions.txt"))]
-pub struct Completions {
-    /// The shell
+#[command(after_help = include_str!("../help/generate.txt"))]
+pub struct Generate {
+    /// Which of them
     #[arg(value_enum)]
-    shell: clap_complete::Shell,
+    what: What,
+    /// Of man the folder for `roost.1`, `roost-govern.1` and so on; of a shell the file for its
+    /// script [default: standard output]
+    #[arg(value_name = "PATH", required_if_eq("what", "man"))]
+    to: Option<PathBuf>,
 }
 
-pub fn man(args: &Man) -> Result<ExitCode> {
-    let folder = &args.folder;
-    run_folder::create(folder)?;
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum What {
+    Man,
+    Bash,
+    Elvish,
+    Fish,
+    Powershell,
+    Zsh,
+}
+
+pub fn generate(args: &Generate) -> Result<ExitCode> {
+    let shell = match args.what {
+        What::Man => {
+            let folder = args.to.as_ref().context("the folder is required")?;
+            man(folder)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        What::Bash => Shell::Bash,
+        What::Elvish => Shell::Elvish,
+        What::Fish => Shell::Fish,
+        What::Powershell => Shell::PowerShell,
+        What::Zsh => Shell::Zsh,
+    };
+    let script = completions(shell)?;
+    match &args.to {
+        Some(file) => run_folder::write_named(file, "`roost generate SHELL FILE`", &script)?,
+        None => crate::table::print(&script)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a page for each command into `folder`.
+fn man(folder: &Path) -> Result<()> {
+    SafeFolder::make(folder, 0o777).map_err(|cause| {
+        let cause = cause.into_io();
+        usage(format!(
+            "cannot make {}: {cause}\nhint: name another folder: roost generate man DIR",
+            folder.display()
+        ))
+    })?;
     let mut whole = command().disable_help_subcommand(true);
     whole.build();
-    pages(&whole, folder)?;
-    Ok(ExitCode::SUCCESS)
+    pages(&whole, folder)
 }
 
 fn pages(command: &Command, folder: &Path) -> Result<()> {
@@ -93,11 +127,10 @@ fn escaped(line: &str) -> String {
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
 
-pub fn completions(args: &Completions) -> Result<ExitCode> {
+fn completions(shell: Shell) -> Result<String> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut command(), "roost", &mut text);
-    crate::table::print(&String::from_utf8(text).context("completions are text")?)?;
-    Ok(ExitCode::SUCCESS)
+    clap_complete::generate(shell, &mut command(), "roost", &mut text);
+    String::from_utf8(text).context("completions are text")
 }
 
 pub fn command() -> Command {
@@ -111,7 +144,7 @@ mod tests {
     #[test]
     fn every_command_has_a_page_and_completes() {
         let folder = tempfile::tempdir().unwrap();
-        man(&Man { folder: folder.path().to_owned() }).unwrap();
+        man(folder.path()).unwrap();
         let govern = std::fs::read_to_string(folder.path().join("roost-govern.1")).unwrap();
         assert!(govern.contains("500us") && govern.contains("goal"), "{govern}");
         for subcommand in command().get_subcommands() {
@@ -121,9 +154,28 @@ mod tests {
     }
 
     #[test]
+    fn each_shell_has_its_script_on_standard_output_or_in_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for what in What::value_variants() {
+            let to = folder.path().join(format!("{what:?}"));
+            generate(&Generate { what: *what, to: Some(to.clone()) }).unwrap();
+            match what {
+                What::Man => assert!(to.join("roost.1").is_file()),
+                _ => assert!(std::fs::read_to_string(to).unwrap().contains("hurry-up"), "{what:?}"),
+            }
+        }
+        let parsed =
+            |words: &[&str]| command().try_get_matches_from([&["roost", "generate"], words].concat());
+        parsed(&["zsh"]).unwrap();
+        let error = parsed(&["man"]).unwrap_err();
+        assert!(error.exit_code() == 2 && error.to_string().contains("PATH"), "{error}");
+        parsed(&["csh"]).unwrap_err();
+    }
+
+    #[test]
     fn examples_exit_status_and_files_are_sections_of_a_page() {
         let folder = tempfile::tempdir().unwrap();
-        man(&Man { folder: folder.path().to_owned() }).unwrap();
+        man(folder.path()).unwrap();
         let page = std::fs::read_to_string(folder.path().join("roost-restore.1")).unwrap();
         let heads: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
         let told: Vec<&str> = heads.iter().map(|head| head.trim_matches('"')).collect();
@@ -147,7 +199,8 @@ mod tests {
         let mut whole = super::command().disable_help_subcommand(true).term_width(100);
         whole.build();
         let mut text = format!(
-            "# Commands of roost\n\n`{MAKE}` makes this page of `--help`.\n`roost man DIR` writes manual pages.\n"
+            "# Commands of roost\n\n`{MAKE}` makes this page of `--help`.\n\
+             `roost generate man DIR` writes manual pages.\n"
         );
         add(&mut text, &mut whole);
         text

@@ -14,10 +14,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// The services and controllers of a running daemon
+/// The services and controllers of a running daemon, or the state of a running proxy
 #[derive(clap::Args)]
 #[command(after_help = include_str!("../../help/status.txt"))]
 pub struct Status {
+    /// The metrics of a running `roost stage`: show that proxy in the daemon's place
+    #[arg(value_name = "ADDRESS:PORT", conflicts_with_all = ["socket", "wakeups"])]
+    proxy: Option<String>,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -110,6 +113,9 @@ pub fn set(args: &Set) -> Result<ExitCode> {
 }
 
 pub fn show(args: &Status) -> Result<ExitCode> {
+    if let Some(address) = &args.proxy {
+        return crate::stage::status(address, args.json);
+    }
     let answer = ask(&place(args.socket.as_ref()), &Ask::Status).map_err(unheard)?;
     let Answer::Status { governed, waiting, asked, controllers, dry_run } = answer else {
         return Err(coded(Exit::Failed, format!("the daemon answers {answer:?}")));

@@ -32,9 +32,6 @@ use std::time::{Duration, Instant};
 use told::View;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(options::Ask::Status { address, json }) = &args.ask {
-        return status(address, *json);
-    }
     let config = args.config()?;
     if args.print_config {
         print(&toml::to_string_pretty(&config).context("printing the configuration")?)?;
@@ -230,7 +227,7 @@ fn announce(proxy: &Proxy, metrics: Option<std::net::SocketAddr>, args: &Args) {
 }
 
 /// Asks a running proxy at its metrics' address.
-fn status(address: &str, json: bool) -> Result<ExitCode> {
+pub fn status(address: &str, json: bool) -> Result<ExitCode> {
     let unreachable = |cause: &dyn std::fmt::Display| {
         coded(
             Exit::Failed,

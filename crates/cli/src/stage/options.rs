@@ -3,7 +3,6 @@
 use crate::exit::usage;
 use ::proxy::{Class, Config, Server};
 use anyhow::Result;
-use clap::Subcommand;
 use machine::{Duration, Goal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,13 +13,8 @@ use std::path::PathBuf;
 /// the learned length of bursts puts the goal in danger, and at once when the stage is full or the
 /// load is high.
 #[derive(clap::Args, Debug)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_long_help = include_str!("../../help/stage.txt")
-)]
+#[command(after_long_help = include_str!("../../help/stage.txt"))]
 pub struct Args {
-    #[command(subcommand)]
-    pub(super) ask: Option<Ask>,
     /// A server, as http://HOST:PORT or https://HOST:PORT; several are replicas
     #[arg(long, value_name = "URL")]
     to: Vec<String>,
@@ -67,21 +61,6 @@ pub struct Args {
     /// Print the results as JSON
     #[arg(long)]
     pub(super) json: bool,
-}
-
-/// Questions to a running proxy.
-#[derive(Debug, Subcommand)]
-pub(super) enum Ask {
-    /// Show a running proxy's status, asked at the address of its metrics
-    #[command(after_help = include_str!("../../help/stage-status.txt"))]
-    Status {
-        /// Where it serves its metrics
-        #[arg(value_name = "ADDRESS:PORT")]
-        address: String,
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 impl Args {

@@ -144,7 +144,7 @@ fn a_runs_folder_is_filled_through_no_link_of_a_strangers() {
     let axes = ["--set", "run.utilisation=0.2,0.4", "--set", "run.requests=1k"];
     let sweeps = [&["sim", "sweep", scenario, "--out", text(&sweep)], &axes[..]].concat();
     let commands: [(&str, Vec<&str>); 3] = [
-        ("man/roost.1", vec!["man", text(&pages)]),
+        ("man/roost.1", vec!["generate", "man", text(&pages)]),
         ("sweep/cells.jsonl", sweeps),
         (
             "stage/readings.jsonl",
@@ -164,7 +164,7 @@ fn a_runs_folder_is_filled_through_no_link_of_a_strangers() {
     // A folder that is a link is refused as one.
     place.plant("way", &place.roots());
     let way = place.theirs("way/run");
-    let done = place.meets_a_link("way", &["man", text(&way)]);
+    let done = place.meets_a_link("way", &["generate", "man", text(&way)]);
     assert!(said(&done).contains("name the folder itself"), "{}", said(&done));
 }
 

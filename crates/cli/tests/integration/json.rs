@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 const LINES: [&str; 3] = ["daemon", "govern hurry-up", "quiesce"];
 
 /// They print no figures: a server's first line, a script, files.
-const NONE: [&str; 3] = ["serve", "completions", "man"];
+const NONE: [&str; 2] = ["serve", "generate"];
 
 /// Needs a service with a hot function; its own tests read the document.
 const ELSEWHERE: &str = "hot";
@@ -168,7 +168,8 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     }
 
     let (_proxy, metrics) = proxy();
-    documents.check("stage status", &[&metrics]);
+    let proxy = documents.check("status", &[&metrics]);
+    assert!(proxy["format"] == 1 && proxy["servers"].is_array(), "{proxy}");
     let page = format!("http://{metrics}/metrics");
     documents.check("load", &[&page, "--rate", "20", "--for", "1s", "--warmup", "0s"]);
     let stage = ["--to", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--for", "1s", "--record", "--out"];

@@ -144,7 +144,7 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
         page.contains("roost_stage_bursts_total") && page.contains("roost_stage_latency_seconds"),
         "{page}"
     );
-    let told = Command::new(ROOST).args(["stage", "status", &metrics]).output().unwrap();
+    let told = Command::new(ROOST).args(["status", &metrics]).output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
     assert!(told.contains("others: 20 came, 20 answered") && told.contains(": up, 0 held"), "{told}");
     let (code, text) = stage.terminate();
