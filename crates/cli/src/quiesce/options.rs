@@ -46,9 +46,6 @@ pub struct Args {
     /// Its other keys, and those of the daemon, in the words of roost.toml
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     pub config: Option<PathBuf>,
-    /// Folder for a log of all that was decided upon, for `roost replay`
-    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
-    pub record: Option<PathBuf>,
     /// Show the groups that would be frozen, and touch nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -75,13 +72,8 @@ impl Args {
         let (file, socket) = (self.config.as_deref(), self.socket.as_ref());
         let mut written = config_file::configuration(file, "quiesce", own, socket, &Root::system())?;
         let config = &mut written.config;
-        config.record = self.record.clone().or_else(|| config.record.take());
         config.metrics = self.names.address().or(config.metrics);
-        let given = [
-            ("--record", self.record.is_some()),
-            ("--metrics", self.names.address().is_some()),
-            ("--out", self.out.is_some()),
-        ];
+        let given = [("--metrics", self.names.address().is_some()), ("--out", self.out.is_some())];
         written.whole.extend(config_file::given(&given));
         Ok(written)
     }

@@ -1,4 +1,4 @@
-//! A recording of `roost quiesce --record`: the same commands again, or the freezes under other
+//! A recording of `roost quiesce`: the same commands again, or the freezes under other
 //! constants.
 
 use super::segments;

@@ -427,7 +427,8 @@ fn a_run_leaves_a_page_and_a_recording_that_replays() {
     let mut service = machine.puppet();
     let out = machine.folder.path().join("run-folder");
     let record = machine.folder.path().join("recording");
-    let flags = ["--threshold", "5ms", "--out", out.to_str().unwrap(), "--record", record.to_str().unwrap()];
+    let config = ConfigFile::new(&format!("record = \"{}\"", record.display()));
+    let flags = ["--threshold", "5ms", "--out", out.to_str().unwrap(), "--config", &*config];
     let mut governor = machine.governor(&flags);
     for _ in 0..3 {
         service.tell("spin heavy");

@@ -50,9 +50,6 @@ pub struct Args {
     /// Govern beside another program that sets clocks
     #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     pub take_over: bool,
-    /// Record inputs and decisions into this folder, for `roost replay`
-    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
-    pub record: Option<PathBuf>,
     /// The control socket of the daemon [default: /run/roost/roost.sock]
     #[arg(long, value_name = "PATH", help_heading = "Advanced", hide_short_help = true)]
     pub socket: Option<PathBuf>,
@@ -82,13 +79,7 @@ impl Args {
         put("threshold", self.threshold.clone().map(Into::into));
         let (file, socket) = (self.config.as_deref(), self.socket.as_ref());
         let mut written = config_file::configuration(file, "hurry_up", own, socket, root)?;
-        let config = &mut written.config;
-        config.record = self.record.clone().or_else(|| config.record.take());
-        let given = [
-            ("--record", self.record.is_some()),
-            ("--out", self.out.is_some()),
-            ("--root", self.root.is_some()),
-        ];
+        let given = [("--out", self.out.is_some()), ("--root", self.root.is_some())];
         written.whole.extend(config_file::given(&given));
         Ok(written)
     }

@@ -70,8 +70,8 @@ pub enum HurryError {
     #[error("{0}")]
     Wrong(#[from] Wrong),
     /// The recording or the audit cannot be begun.
-    #[error("cannot write {path}: {cause}\nhint: name another place with {flag}", path = path.display())]
-    Output { path: PathBuf, cause: io::Error, flag: &'static str },
+    #[error("cannot write {path}: {cause}\nhint: name another place as {key}", path = path.display())]
+    Output { path: PathBuf, cause: io::Error, key: &'static str },
     /// The end of the service could not be watched for.
     #[error("cannot watch process {process}: {cause}")]
     Watch { process: u32, cause: io::Error },

@@ -137,7 +137,7 @@ impl Hurry {
             Audit::append_to(path).map_err(|cause| HurryError::Output {
                 path: path.to_owned(),
                 cause,
-                flag: "audit",
+                key: "audit",
             })
         });
         let audit = audit.transpose()?.unwrap_or_default();
@@ -332,7 +332,7 @@ fn record(folder: &Path, process: u32, policy: &HurryUp) -> Result<RotatingLog, 
     RotatingLog::begin(folder, &instance, BOUNDS, &state_line(policy)).map_err(|cause| HurryError::Output {
         path: folder.to_owned(),
         cause,
-        flag: "--record",
+        key: "record",
     })
 }
 

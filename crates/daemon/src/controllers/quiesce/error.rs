@@ -20,8 +20,10 @@ pub enum QuiesceError {
     Domain { domain: String, reason: String },
     #[error("trigger = {trigger}: {reason}")]
     Trigger { trigger: &'static str, reason: String },
-    #[error("cannot record into {folder}: {cause}; name another folder with \
-             --record", folder = folder.display())]
+    #[error(
+        "cannot record into {folder}: {cause}\nhint: name another folder as record",
+        folder = folder.display()
+    )]
     Record { folder: PathBuf, cause: io::Error },
     #[error("cannot wait for events: {0}")]
     Watch(io::Error),
