@@ -16,6 +16,7 @@ pub mod http_answer;
 pub mod http_head;
 pub mod journal;
 pub mod knobs;
+pub mod perf_data;
 pub mod plan;
 pub mod recording;
 pub mod request;
@@ -46,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "http_head", run: http_head::run, more: None },
     Target { name: "journal", run: journal::run, more: Some("testdata/journals") },
     Target { name: "knobs", run: knobs::run, more: None },
+    Target { name: "perf_data", run: perf_data::run, more: None },
     Target { name: "plan", run: plan::run, more: None },
     Target { name: "recording", run: recording::run, more: None },
     Target { name: "request", run: request::run, more: None },

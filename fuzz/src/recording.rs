@@ -2,9 +2,13 @@
 //! recording that is accepted no CPU slept and worked for longer than the recording lasted.
 
 use machine::{CstateTable, Duration};
-use observe::recording;
+use observe::recording::{self, Input, read_service};
 
 pub fn run(bytes: &[u8]) {
+    if let Err(error) = read_service(Input::Bytes { name: "rec.txt", bytes }, 12) {
+        let said = error.to_string();
+        assert!(said.contains("rec.txt") && !said.contains('\n'), "{said}");
+    }
     match recording::read("rec.txt", bytes, |_| CstateTable::default()) {
         Ok(found) => {
             for cpu in &found.pattern.cpus {

@@ -5,12 +5,11 @@ use super::watched::Watched;
 use super::{Args, table};
 use crate::exit::usage;
 use crate::table::{columns, print};
-use ::observe::recording::{self, Recording, RecordingError};
+use ::observe::recording::{self, Input, Recording, RecordingError};
 use ::observe::sleep::Findings;
 use ::observe::verdict::{Evidence, Verdict};
 use anyhow::Result;
-use std::fs::File;
-use std::io::{self, BufReader};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -51,14 +50,11 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
 }
 
 fn read(file: &Path, watched: &Watched) -> Result<Recording, RecordingError> {
-    let name = file.display().to_string();
     let table = |cpu| watched.table(cpu);
-    if name == "-" {
+    if file == Path::new("-") {
         return recording::read("standard input", io::stdin().lock(), table);
     }
-    let opened =
-        File::open(file).map_err(|cause| RecordingError::Unreadable { name: name.clone(), cause })?;
-    recording::read(&name, BufReader::with_capacity(READ_AHEAD, opened), table)
+    recording::read_input(Input::File(file), table)
 }
 
 fn title(file: &Path) -> String {
@@ -67,6 +63,3 @@ fn title(file: &Path) -> String {
         _ => "How the CPUs slept".to_owned(),
     }
 }
-
-/// Recordings are long; so much is read at once.
-const READ_AHEAD: usize = 1 << 20;

@@ -65,8 +65,8 @@ pub struct Args {
     #[arg(long, value_name = "COMMAND", help_heading = "Advanced", hide_short_help = true)]
     pub meter: Option<String>,
 
-    /// Read this recording instead: text of `perf script`, `trace-cmd report` or
-    /// /sys/kernel/tracing/trace; `-` for standard input
+    /// Read this recording instead: a file of `perf record` or `trace-cmd record`, or text of `perf
+    /// script`, `trace-cmd report` or /sys/kernel/tracing/trace; `-` for text from standard input
     #[arg(
         long,
         value_name = "FILE",

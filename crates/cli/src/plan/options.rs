@@ -1,4 +1,4 @@
-//! The arguments of `roost plan`: a folder, or a service that is recorded first.
+//! The arguments of `roost plan`: a recording, or a service that is recorded first.
 
 use crate::service_args::ServiceArgs;
 use crate::tariff::TariffArgs;
@@ -13,14 +13,15 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = include_str!("../../help/plan.txt"))]
 pub struct Args {
-    /// The folder of an observation; a scenario.toml there that was changed is taken as it is. Else
-    /// name a service: it is recorded first
+    /// The folder of an observation; a scenario.toml there that was changed is taken as it is. Or a
+    /// file of `perf record` or `trace-cmd record`, or the text of `perf script`, with the recorded
+    /// service's --pid. Else name a service: it is recorded first
     #[arg(
-        value_name = "DIR",
+        value_name = "DIR|FILE",
         required_unless_present_any = ["port", "pid", "cgroup", "unit"],
-        conflicts_with = "service"
+        conflicts_with_all = ["port", "cgroup", "unit", "length", "wake_latency"]
     )]
-    pub folder: Option<PathBuf>,
+    pub recording: Option<PathBuf>,
 
     #[command(flatten)]
     pub service: ServiceArgs,
@@ -62,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "N", help_heading = "Advanced", hide_short_help = true)]
     pub requests: Option<u64>,
 
-    /// Folder for the plan [default: DIR/plan, DIR the recording's]
+    /// Folder for the plan [default: DIR/plan, DIR the recording's; of a FILE runs/plan-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 

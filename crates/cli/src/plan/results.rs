@@ -191,7 +191,7 @@ fn words(args: &Args, source: &Source, plan: &Plan) -> Vec<String> {
 pub fn write(args: &Args, source: &Source, document: &Document, plan: &Plan) -> Result<String> {
     let own = source.folder.join("plan");
     let out = match &args.out {
-        Some(out) if args.folder.is_some() => out.clone(),
+        Some(out) if !source.is_made => out.clone(),
         _ => own,
     };
     let place = Place::of(Some(&out), "plan", PLAN)?.make()?;

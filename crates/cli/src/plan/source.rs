@@ -2,8 +2,9 @@
 
 use super::Args;
 use crate::exit::{Exit, coded, usage};
-use crate::observe::{self, record::RECORDING};
-use crate::run_folder;
+use crate::observe::{self, record, record::RECORDING};
+use crate::run_folder::{self, Place};
+use ::observe::recording::{Input, read_service};
 use anyhow::{Context as _, Result};
 use machine::Goal;
 use sim::Document;
@@ -16,6 +17,8 @@ pub const SCENARIO: &str = "scenario.toml";
 
 pub struct Source {
     pub folder: PathBuf,
+    /// The folder was made for this plan, which then is within it.
+    pub is_made: bool,
     pub recording: Recording,
     /// As recorded: the model's error is judged with it.
     pub recorded: Document,
@@ -28,9 +31,17 @@ pub struct Source {
 
 impl Source {
     pub fn of(args: &Args) -> Result<Self> {
-        let (folder, recording) = match &args.folder {
-            Some(folder) => (folder.clone(), read(folder)?),
-            None => record(args)?,
+        let (folder, recording, is_made) = match (&args.recording, args.service.pid) {
+            (Some(file), pid) if file.is_file() => convert(args, file, pid)?,
+            (Some(folder), Some(_)) => {
+                return Err(usage(format!(
+                    "--pid names the service in a file of perf or trace-cmd, and {} is a folder or not there\n\
+                     hint: leave --pid out",
+                    folder.display()
+                )));
+            }
+            (Some(folder), None) => (folder.clone(), read(folder)?, false),
+            (None, _) => record(args)?,
         };
         let scenario_path = folder.join(SCENARIO);
         let refused =
@@ -70,7 +81,7 @@ impl Source {
         }
         let goal = document.scenario().map_err(usage)?.goal;
         notes.extend(elsewhere(&recording));
-        Ok(Self { folder, recording, recorded, document, scenario_path, goal, notes })
+        Ok(Self { folder, is_made, recording, recorded, document, scenario_path, goal, notes })
     }
 }
 
@@ -104,7 +115,27 @@ fn read(folder: &Path) -> Result<Recording> {
     Recording::read(&text).map_err(|why| usage(format!("{}: {why}", path.display())))
 }
 
-fn record(args: &Args) -> Result<(PathBuf, Recording)> {
+/// A recording made elsewhere, and the folder that it is kept in.
+fn convert(args: &Args, file: &Path, pid: Option<u32>) -> Result<(PathBuf, Recording, bool)> {
+    let pid = pid.ok_or_else(|| {
+        usage(format!(
+            "{}: a recording of the whole machine: name its service with --pid\n\
+             hint: a folder of `roost observe` needs no name",
+            file.display()
+        ))
+    })?;
+    let found = read_service(Input::File(file), pid).map_err(usage)?;
+    let recording = record::elsewhere(found, pid);
+    let place = Place::of(args.out.as_deref(), &format!("plan-{}", stamp()?), RECORDING)?.make()?;
+    // A scenario of an earlier recording is not of this one.
+    run_folder::clear(&place, &[RECORDING, SCENARIO])?;
+    let json = serde_json::to_string_pretty(&recording)?;
+    let recording = Recording::read(&json).map_err(|why| usage(format!("{}: {why}", file.display())))?;
+    run_folder::write(&place, RECORDING, |file| writeln!(file, "{json}"))?;
+    Ok((place, recording, true))
+}
+
+fn record(args: &Args) -> Result<(PathBuf, Recording, bool)> {
     let out = match &args.out {
         Some(out) => out.clone(),
         None => Path::new("runs").join(format!("plan-{}", stamp()?)),
@@ -118,7 +149,7 @@ fn record(args: &Args) -> Result<(PathBuf, Recording)> {
     let written = serde_json::to_string(&recording)?;
     let recording = Recording::read(&written)
         .map_err(|why| coded(Exit::Invalid, format!("the recording is of no use: {why}")))?;
-    Ok((folder, recording))
+    Ok((folder, recording, true))
 }
 
 fn stamp() -> Result<String> {
@@ -141,7 +172,7 @@ fn elsewhere(recording: &Recording) -> Vec<String> {
     differ("processor", &recorded.processor, &here.cpu_model);
     let cpus = Some(recording.cpus().to_string());
     differ("CPUs", &cpus, &here.cpus.map(|cpus| cpus.to_string()));
-    let names = |states: Vec<&str>| Some(states.join(" "));
+    let names = |states: Vec<&str>| (!states.is_empty()).then(|| states.join(" "));
     let there = names(recorded.states.iter().map(|state| state.name.as_str()).collect());
     let own =
         here.idle_states.iter().map(|state| state.rsplit_once(" (").map_or(&state[..], |(name, _)| name));

@@ -1,9 +1,9 @@
 //! `roost plan` on a kept recording, a changed scenario, and recordings of no use.
 
-use crate::fixture::ROOST;
+use crate::fixture::{ROOST, repository};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const RECORDING: &str = include_str!("recording.json");
@@ -13,6 +13,63 @@ fn plan(folder: &Path, more: &[&str]) -> (Option<i32>, String, String) {
     let output = command.arg("plan").arg(folder).args(["--requests", "3000"]).args(more).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// A recording of perf's, and the process in it that is a memcached.
+fn recorded_by_perf() -> (PathBuf, &'static str) {
+    (repository().join("crates/observe/testdata/recordings/service.perf.data"), "17103")
+}
+
+#[test]
+fn a_file_of_perf_becomes_a_recording_that_tells_its_estimates() {
+    let (file, process) = recorded_by_perf();
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("made");
+    let out = ["--out", place.to_str().unwrap()];
+    let (code, said, error) = plan(&file, &[&["--pid", process][..], &out].concat());
+    // Without response times nothing tells how good the model is.
+    assert_eq!(code, Some(6), "{said}{error}");
+    assert!(said.contains("each wake-up of the service's threads counts as one"), "{said}");
+    assert!(said.contains("the number of busy CPUs is missing"), "one CPU has no event at all: {said}");
+    let read = |name: &str| fs::read_to_string(place.join(name)).unwrap();
+    let recording: Value = serde_json::from_str(&read("recording.json")).unwrap();
+    assert_eq!(recording["arrivals"]["rate_per_s"]["source"], "ESTIMATE", "{recording}");
+    assert_eq!(
+        (&recording["service"]["name"], recording["machine"]["cores"].as_u64()),
+        (&"memcached".into(), Some(2))
+    );
+    assert!(recording["responses"]["p99_us"].is_null() && recording["machine"]["governor"].is_null());
+    let scenario = read("scenario.toml");
+    assert!(
+        !scenario.contains("measured: the kernel's topology") && !scenario.contains("none that"),
+        "{scenario}"
+    );
+    // The folder is a recording from now on.
+    let (code, said, error) = plan(&place, &["--json"]);
+    assert_eq!(code, Some(6), "{said}{error}");
+    assert!(place.join("plan/report.html").exists());
+}
+
+#[test]
+fn a_file_of_perf_is_refused_with_its_fix() {
+    let (file, process) = recorded_by_perf();
+    let folder = folder_with(RECORDING);
+    let nothing = folder.path().join("nothing");
+    let out = ["--out", nothing.to_str().unwrap()];
+    let text = folder.path().join("recording.json");
+    for (path, more, told) in [
+        (file.as_path(), &[][..], "--pid"),
+        (&file, &["--pid", "999999"], "no process 999999"),
+        (&file, &["--pid", process, "--for", "1s"], "cannot be used with"),
+        (&file, &["--port", "11211"], "cannot be used with"),
+        (folder.path(), &["--pid", process], "leave --pid out"),
+        (&text, &["--pid", process], "perf record -"),
+    ] {
+        let (code, said, error) = plan(path, &[more, &out].concat());
+        assert_eq!(code, Some(2), "{said}{error}");
+        assert!(error.contains(told), "no {told} in {error}");
+        assert!(!nothing.exists(), "nothing is left");
+    }
 }
 
 fn folder_with(recording: &str) -> tempfile::TempDir {

@@ -13,11 +13,12 @@
 //! colon. The name of a program may hold spaces, brackets and colons; one that looks like a time
 //! *and* stands before something that looks like an event is not expected.
 
+use super::sched;
 use crate::sleep::Waker;
 use machine::{CpuId, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Said<'a> {
     /// A CPU goes idle in a state, or leaves it.
     Idle {
         at: Instant,
@@ -43,6 +44,31 @@ pub(super) enum Said {
     },
     /// How many CPUs the recorded machine has.
     Cpus(u32),
+    /// A CPU passes from one thread to another; thread 0 is its idle one. `sleeps`: the thread that
+    /// leaves waits for something, and was not preempted.
+    Switch {
+        at: Instant,
+        cpu: CpuId,
+        left: u32,
+        sleeps: bool,
+        taken: u32,
+    },
+    Woken {
+        at: Instant,
+        thread: u32,
+    },
+    /// A thread, with its process where that is known.
+    Thread {
+        process: Option<u32>,
+        thread: u32,
+        name: &'a [u8],
+    },
+    Child {
+        process: u32,
+        parent: u32,
+    },
+    Kernel(&'a [u8]),
+    Processor(&'a [u8]),
     Text,
 }
 
@@ -51,9 +77,11 @@ pub enum Layout {
     PerfScript,
     /// `trace-cmd report`, or `/sys/kernel/tracing/trace`.
     TraceCmd,
+    /// The file of `perf record` itself.
+    PerfData,
 }
 
-pub(super) fn read(line: &[u8]) -> Said {
+pub(super) fn read(line: &[u8]) -> Said<'_> {
     let Some(event) = event(line) else { return beside(line) };
     let Some(at) = time(event.time) else {
         return if event.name == b"cpu_idle" { Said::NoTime } else { Said::OtherEvent };
@@ -69,10 +97,50 @@ pub(super) fn read(line: &[u8]) -> Said {
             _ => Said::Damaged { cpu },
         };
     }
-    match (waker(&event), cpu) {
+    match (waker(event.name, event.fields), cpu) {
         (Some(waker), Some(cpu)) => Said::Interrupt { at, cpu, waker },
-        _ => Said::OtherEvent,
+        _ => sched::read(event.name, event.fields, at, cpu).unwrap_or(Said::OtherEvent),
     }
+}
+
+/// The thread that an event's line is about, as `name 12 [003]`, `name 10/12 [003]`,
+/// `name-12 [003]` or `name-12 (10) [003]`.
+pub(super) fn thread(line: &[u8]) -> Option<Said<'_>> {
+    let before = event(line)?.before?;
+    let bracket = spans(before).filter(|&(from, to)| bracketed(&before[from..to]).is_some()).last()?.0;
+    let task = before[..bracket].trim_ascii_end();
+    if let Some(open) = task.strip_suffix(b")").and_then(|task| task.iter().rposition(|&byte| byte == b'(')) {
+        let process = number(task[open + 1..task.len() - 1].trim_ascii()).and_then(thread_number);
+        return with_dash(task[..open].trim_ascii(), process);
+    }
+    let (from, to) = spans(task).last()?;
+    let (name, last) = (task[..from].trim_ascii(), &task[from..to]);
+    match last.iter().position(|&byte| byte == b'/') {
+        Some(slash) if is_digits(&last[..slash]) => Some(Said::Thread {
+            process: number(&last[..slash]).and_then(thread_number),
+            thread: number(&last[slash + 1..]).and_then(thread_number)?,
+            name,
+        }),
+        _ if is_digits(last) => {
+            Some(Said::Thread { process: None, thread: number(last).and_then(thread_number)?, name })
+        }
+        _ => with_dash(task.trim_ascii(), None),
+    }
+}
+
+fn with_dash(task: &[u8], process: Option<u32>) -> Option<Said<'_>> {
+    let dash = task.iter().rposition(|&byte| byte == b'-')?;
+    let thread = number(&task[dash + 1..]).and_then(thread_number)?;
+    Some(Said::Thread { process, thread, name: &task[..dash] })
+}
+
+fn is_digits(word: &[u8]) -> bool {
+    !word.is_empty() && word.iter().all(u8::is_ascii_digit)
+}
+
+/// Linux numbers threads below 2^22 (`PID_MAX_LIMIT`).
+pub(super) fn thread_number(number: u64) -> Option<u32> {
+    u32::try_from(number).ok().filter(|&thread| thread < 1 << 22)
 }
 
 /// Which layout an event's line has; `None` for a line without an event.
@@ -145,15 +213,15 @@ fn without_group(word: &[u8]) -> (&[u8], bool) {
 
 /// The interrupts that end idle periods, as kernels report them: x86's vectors and devices, Arm's
 /// interrupts between processors. On Arm the timer is a device among others.
-fn waker(event: &Event<'_>) -> Option<Waker> {
-    match event.name {
+pub(super) fn waker(name: &[u8], fields: &[u8]) -> Option<Waker> {
+    match name {
         b"local_timer_entry" => Some(Waker::Timer),
         b"reschedule_entry"
         | b"call_function_entry"
         | b"call_function_single_entry"
         | b"irq_work_entry"
         | b"ipi_entry" => Some(Waker::Ipi),
-        b"irq_handler_entry" if find(event.fields, b"timer").is_some() => Some(Waker::Timer),
+        b"irq_handler_entry" if find(fields, b"timer").is_some() => Some(Waker::Timer),
         b"irq_handler_entry" => Some(Waker::Device),
         _ => None,
     }
@@ -173,8 +241,15 @@ fn time(word: &[u8]) -> Option<Instant> {
 }
 
 /// Lines that are neither an event nor noise: losses and headers.
-fn beside(line: &[u8]) -> Said {
+fn beside(line: &[u8]) -> Said<'_> {
     let line = line.trim_ascii();
+    let told = |key: &[u8]| line.strip_prefix(key).map(<[u8]>::trim_ascii);
+    if let Some(kernel) = told(b"# os release :") {
+        return Said::Kernel(kernel);
+    }
+    if let Some(processor) = told(b"# cpudesc :") {
+        return Said::Processor(processor);
+    }
     let first = |needle: &[u8]| find(line, needle).map(|at| &line[at + needle.len()..]);
     if let Some(of) = line.strip_prefix(b"CPU:") {
         // trace-cmd and tracefs: `CPU:2 [LOST 3 EVENTS]`, `CPU:2 [3 EVENTS DROPPED]`, both also
@@ -225,7 +300,7 @@ fn in_brackets(word: &[u8]) -> Option<u64> {
 }
 
 /// Linux numbers no CPU higher than this; a line that does is damaged, and must not cost memory.
-fn known_cpu(number: u64) -> Option<CpuId> {
+pub(super) fn known_cpu(number: u64) -> Option<CpuId> {
     u16::try_from(number).ok().filter(|&cpu| cpu < CPUS_MAX).map(CpuId)
 }
 
@@ -234,7 +309,7 @@ fn field(fields: &[u8], key: &[u8]) -> Option<u64> {
     if text == b"-1" { Some(LEFT_64) } else { number(text) }
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
+pub(super) fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -249,7 +324,7 @@ fn is_number(word: &[u8]) -> bool {
         && word.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.')
 }
 
-fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
@@ -263,12 +338,12 @@ fn spans(line: &[u8]) -> impl Iterator<Item = (usize, usize)> + '_ {
     })
 }
 
-fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
+pub(super) fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).position(|window| window == needle)
 }
 
 /// The kernel's value for "left": minus one in 32 bits.
-const LEFT_32: u64 = u32::MAX as u64;
+pub(super) const LEFT_32: u64 = u32::MAX as u64;
 /// The same where it was printed wider.
 const LEFT_64: u64 = u64::MAX;
 /// The most CPUs that a kernel can be built for.
@@ -278,11 +353,11 @@ const CPUS_MAX: u16 = 8192;
 mod tests {
     use super::*;
 
-    fn idle(nanos: u64, cpu: u16, state: Option<usize>) -> Said {
+    fn idle(nanos: u64, cpu: u16, state: Option<usize>) -> Said<'static> {
         Said::Idle { at: Instant::from_nanos(nanos), cpu: CpuId(cpu), state }
     }
 
-    fn said(line: &str) -> Said {
+    fn said(line: &str) -> Said<'_> {
         read(line.as_bytes())
     }
 

@@ -1,5 +1,7 @@
-//! Recordings that were made elsewhere: the text of `perf script`, of `trace-cmd report`, or of the
-//! kernel's own `/sys/kernel/tracing/trace`, read into a [`SleepPattern`].
+//! Recordings that were made elsewhere: the files of `perf record` and `trace-cmd record`, the text
+//! of `perf script`, of `trace-cmd report`, or of the kernel's own `/sys/kernel/tracing/trace`, read
+//! into a [`SleepPattern`], and into the [work of a service](ServiceWork) where the scheduler's events
+//! are there.
 //!
 //! The problem: the machine whose sleeps are in question is often one on which nothing may be
 //! installed; but perf is there, and a recording can be carried away. It may be gigabytes long,
@@ -8,24 +10,37 @@
 //! the conclusions are [`Recorder`]'s business, as for live events.
 //!
 //! ```text
-//!   file --lines--> line::read --Said--> Recorder --> SleepPattern
+//!   text      --lines--> line::read --Said--> Recorder --> SleepPattern
+//!   perf.data --records--> perf_data --Said-+> Schedule --> ServiceWork
+//!   trace.dat --trace-cmd report--> text
 //! ```
 //!
 //! Invariants:
-//! - Memory does not grow with the recording: one line, and per CPU its histograms.
+//! - Memory does not grow with the recording: one line, or the records between two of perf's rounds,
+//!   and per CPU its histograms.
 //! - Any bytes at all give a pattern or one of [`RecordingError`]'s sentences.
 //! - Missing or damaged lines are counted as lost, and remarks for the reader are notes.
 //! - A recording does not describe its states: their table comes from the caller, or is empty.
 
+mod input;
 mod line;
 mod lines;
+mod perf_data;
+mod sched;
+mod schedule;
+mod service;
 
+pub use input::Input;
 pub use line::Layout;
+pub use schedule::{ServiceWork, Worked};
+pub use service::{ServiceRecording, read_service};
 
 use crate::sleep::{Recorder, SleepPattern, SleepSource};
+use input::Opened;
 use line::Said;
 use lines::Lines;
 use machine::{CpuId, CstateTable};
+use schedule::Schedule;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, BufRead};
@@ -49,6 +64,12 @@ pub enum RecordingError {
     /// It is perf's or trace-cmd's recording, not the text that they make of it.
     #[error("{name} is a binary file of {tool}; make text of it with `{command}`")]
     Binary { name: String, tool: &'static str, command: &'static str },
+    /// perf's own file, with something that this reader does not take.
+    #[error("{name}: {why}; make text of it with `perf script -i FILE > TEXT`")]
+    PerfData { name: String, why: String },
+    /// Its process or its work is not in the recording.
+    #[error("{name}: {why}")]
+    NoService { name: String, why: String },
     /// No line of it is an event.
     #[error(
         "{0} is no recording: none of its lines is an event as perf script or trace-cmd report write it; \
@@ -76,10 +97,20 @@ pub fn read(
 ) -> Result<Recording, RecordingError> {
     let mut reading = Reading::new(name);
     let mut lines = Lines::new(input);
-    let unreadable = |cause| RecordingError::Unreadable { name: name.to_owned(), cause };
-    while let Some(line) = lines.next().map_err(unreadable)? {
+    while let Some(line) = lines.next().map_err(|cause| unreadable(name, cause))? {
         reading.line(&line)?;
     }
+    reading.finish(table)
+}
+
+/// Reads the recording in a file, whichever of the kinds it is.
+pub fn read_input(
+    input: Input<'_>,
+    table: impl Fn(CpuId) -> CstateTable,
+) -> Result<Recording, RecordingError> {
+    let name = input.name();
+    let mut reading = Reading::new(&name);
+    reading.all(input)?;
     reading.finish(table)
 }
 
@@ -94,6 +125,9 @@ struct Reading<'a> {
     cut_short: Option<u64>,
     cpus: Option<u32>,
     idle_cpus: BTreeSet<CpuId>,
+    kernel: Option<String>,
+    processor: Option<String>,
+    schedule: Option<Schedule>,
 }
 
 impl<'a> Reading<'a> {
@@ -108,7 +142,42 @@ impl<'a> Reading<'a> {
             cut_short: None,
             cpus: None,
             idle_cpus: BTreeSet::new(),
+            kernel: None,
+            processor: None,
+            schedule: None,
         }
+    }
+
+    fn all(&mut self, input: Input<'_>) -> Result<(), RecordingError> {
+        match input.open()? {
+            Opened::PerfData(file) => self.perf_data(file),
+            Opened::Text(mut text) => {
+                let mut lines = Lines::new(&mut text.reader);
+                while let Some(line) = lines.next().map_err(|cause| input.unreadable(cause))? {
+                    self.line(&line)?;
+                }
+                input.end(text)
+            }
+        }
+    }
+
+    fn perf_data(&mut self, file: impl BufRead + io::Seek) -> Result<(), RecordingError> {
+        self.layout = Some(Layout::PerfData);
+        let name = self.name;
+        let mut is_timeless = false;
+        let whole = perf_data::read(name, file, |said| {
+            self.lines += 1;
+            match said {
+                Said::NoTime if self.idle_events == 0 => is_timeless = true,
+                said => self.take(said),
+            }
+        })?;
+        if is_timeless {
+            let why = "its samples have no time".to_owned();
+            return Err(RecordingError::PerfData { name: name.to_owned(), why });
+        }
+        self.cut_short = (!whole).then_some(self.lines);
+        Ok(())
     }
 
     fn line(&mut self, line: &lines::Line<'_>) -> Result<(), RecordingError> {
@@ -129,6 +198,19 @@ impl<'a> Reading<'a> {
             }
         }
         match said {
+            // One among many is damage; the first of all says that the whole recording is so.
+            Said::NoTime if self.idle_events == 0 => return Err(self.no_time(line)),
+            said => self.take(&said),
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, said: &Said<'_>) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.take(said);
+        }
+        let text = |bytes: &[u8]| Some(String::from_utf8_lossy(bytes).into_owned());
+        match *said {
             Said::Idle { at, cpu, state } => {
                 self.recorder.event(at, cpu, state);
                 self.idle_events += 1;
@@ -136,14 +218,18 @@ impl<'a> Reading<'a> {
             }
             Said::Interrupt { at, cpu, waker } => self.recorder.interrupt(at, cpu, waker),
             Said::Lost { events, cpu } => self.recorder.lose(events, cpu),
-            // One among many is damage; the first of all says that the whole recording is so.
-            Said::NoTime if self.idle_events == 0 => return Err(self.no_time(line)),
             Said::NoTime => self.damage(None),
             Said::Damaged { cpu } => self.damage(cpu),
             Said::Cpus(cpus) => self.cpus = Some(cpus),
-            Said::OtherEvent | Said::Text => {}
+            Said::Kernel(kernel) => self.kernel = text(kernel),
+            Said::Processor(processor) => self.processor = text(processor),
+            Said::OtherEvent
+            | Said::Switch { .. }
+            | Said::Woken { .. }
+            | Said::Thread { .. }
+            | Said::Child { .. }
+            | Said::Text => {}
         }
-        Ok(())
     }
 
     fn damage(&mut self, cpu: Option<CpuId>) {
@@ -161,7 +247,7 @@ impl<'a> Reading<'a> {
         let binary = |tool, command| RecordingError::Binary { name: self.name.to_owned(), tool, command };
         if start.starts_with(b"PERFILE") {
             Err(binary("perf", "perf script -i FILE > TEXT"))
-        } else if start.starts_with(b"\x17\x08\x44tracing") {
+        } else if start.starts_with(input::TRACE_DAT) {
             Err(binary("trace-cmd", "trace-cmd report -i FILE > TEXT"))
         } else {
             Ok(())
@@ -186,7 +272,8 @@ impl<'a> Reading<'a> {
         let mut notes = Vec::new();
         if let Some(line) = self.cut_short {
             notes.push(format!(
-                "The recording breaks off in the middle of line {line}; what stands before it counts."
+                "The recording breaks off in the middle of {} {line}; what stands before it counts.",
+                if self.layout == Some(Layout::PerfData) { "record" } else { "line" }
             ));
         }
         if self.damaged > 0 {
@@ -207,6 +294,10 @@ impl<'a> Reading<'a> {
     }
 }
 
+fn unreadable(name: &str, cause: io::Error) -> RecordingError {
+    RecordingError::Unreadable { name: name.to_owned(), cause }
+}
+
 /// A header may be long, a file of something else may be longer: after so many lines without an
 /// event it is that.
 const LINES_WITHOUT_EVENT: u64 = 100_000;
@@ -218,6 +309,7 @@ impl fmt::Display for Layout {
         f.write_str(match self {
             Self::PerfScript => "perf script",
             Self::TraceCmd => "trace-cmd report",
+            Self::PerfData => "perf record",
         })
     }
 }

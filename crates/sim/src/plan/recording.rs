@@ -85,6 +85,9 @@ pub struct Machine {
     pub preset: Option<Known<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub virtual_machine: Option<bool>,
+    /// How sockets, cores and threads are known [default: measured].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topology: Option<Source>,
     pub sockets: u16,
     pub cores: u16,
     pub threads: u16,
@@ -368,6 +371,7 @@ pub(super) mod tests {
                 processor: Some("Xeon".to_owned()),
                 preset: Some(Known::estimate("xeon-silver-4116".to_owned(), "unlisted")),
                 virtual_machine: Some(true),
+                topology: None,
                 sockets: 1,
                 cores: 2,
                 threads: 1,

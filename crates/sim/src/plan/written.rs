@@ -1,6 +1,6 @@
 //! A recording as a scenario that a person can read and change: each value with its source.
 
-use super::recording::{Known, Loop, Recording, State};
+use super::recording::{Known, Loop, Recording, Source, State};
 use machine::Goal;
 use std::fmt::{Display, Write as _};
 
@@ -35,8 +35,11 @@ pub fn scenario_text(recording: &Recording, goal: Option<Goal>) -> Result<String
     text.remark("formula of docs/plan.md; ESTIMATE: neither.");
     text.line(&format!("title = {}", quoted(&format!("{} as recorded", service.name))), "");
     let stock = stock_policy(recording.machine.governor.as_deref());
-    let governor = recording.machine.governor.as_deref().unwrap_or("none that the kernel names");
-    text.line(&format!("policies = [\"{stock}\"]"), &format!("measured: cpuidle's governor is {governor}"));
+    let governor = recording.machine.governor.as_deref().map_or_else(
+        || "ESTIMATE: cpuidle's governor is not known".to_owned(),
+        |governor| format!("measured: cpuidle's governor is {governor}"),
+    );
+    text.line(&format!("policies = [\"{stock}\"]"), &governor);
     if let Some(goal) = goal {
         text.line(&format!("goal = \"{goal}\""), "as asked for");
     }
@@ -54,7 +57,10 @@ fn machine(text: &mut Text, recording: &Recording) {
         Some(preset) => text.known(&format!("preset = {}", quoted(&preset.value)), preset),
         None => text.line("preset = \"xeon-silver-4116\"", "ESTIMATE: the processor is not listed"),
     }
-    let counted = "measured: the kernel's topology";
+    let counted = match machine.topology {
+        None | Some(Source::Measured) => "measured: the kernel's topology",
+        _ => "ESTIMATE: the recording has no topology, so each CPU is a core of one socket",
+    };
     text.line(&format!("sockets = {}", machine.sockets), counted);
     text.line(&format!("cores = {}", machine.cores), counted);
     text.line(&format!("threads = {}", machine.threads), counted);
@@ -105,6 +111,9 @@ fn server(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> {
     let (workers, by) = match &service.threads {
         Some(threads) if threads.value < cpus => {
             (threads.value.max(1), format!("its threads, {}", told(threads)))
+        }
+        _ if service.cpus.is_none() => {
+            (cpus, "ESTIMATE: that it may use every CPU; it has as many threads".to_owned())
         }
         _ => (cpus, "measured: the CPUs that it may use; it has as many threads".to_owned()),
     };

@@ -44,6 +44,7 @@ pub fn machine(
             Known::estimate(preset, "of a machine like it: the processor is not listed")
         }),
         virtual_machine: facts.virtual_machine,
+        topology: None,
         sockets: sockets as u16,
         cores: (cores.len() / sockets).max(1) as u16,
         threads: (topology.len() / cores.len().max(1)).max(1) as u16,

@@ -3,9 +3,12 @@
 //! The threads' CPU time is read twice, at both ends of the observation; everything else is counted
 //! by the watches that run anyway. docs/plan.md has the formulas.
 
+mod elsewhere;
 mod machine;
 mod requests;
 mod uses;
+
+pub use elsewhere::elsewhere;
 
 use ::machine::CstateIndex;
 use ::observe::requests::RequestPattern;

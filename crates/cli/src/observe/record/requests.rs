@@ -51,7 +51,7 @@ pub fn service_seen(
 
 /// The variation of a lognormal distribution through the middle and the ninetieth percentile: the
 /// tail beyond is time in which the thread had no CPU.
-fn variation(times: &Histogram<u64>) -> Option<Known<f64>> {
+pub fn variation(times: &Histogram<u64>) -> Option<Known<f64>> {
     /// The standard normal distribution's ninetieth percentile.
     const P90: f64 = 1.2816;
     let (p50, p90) = (times.value_at_percentile(50.0) as f64, times.value_at_percentile(90.0) as f64);
