@@ -15,6 +15,7 @@
 //!   results.rs    for programs: one JSON document, CSV files
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
+//!   kit/          an archive of what a machine showed, and the table of such archives
 //!   prove/        governed and ungoverned blocks of a live service, compared in pairs
 //!   page/         report.html
 //! ```
@@ -28,6 +29,7 @@ pub mod changes;
 pub mod figures;
 pub mod folder;
 pub mod grid;
+pub mod kit;
 pub mod options;
 pub mod page;
 pub mod paired;
