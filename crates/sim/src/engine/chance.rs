@@ -5,7 +5,6 @@
 //! shards of a request are drawn from its number: they do not depend on the requests before it.
 
 use super::Setup;
-use super::setup::NoiseOn;
 use workload::Random;
 
 pub(super) struct Chance {
@@ -53,16 +52,6 @@ impl Chance {
     /// How large this request's shards are.
     pub fn shards(&self, ticket: u32) -> Random {
         Random::new(self.seed, SHARDS + u64::from(ticket))
-    }
-}
-
-impl NoiseOn {
-    /// How many sources of it the machine has.
-    pub(super) fn sources(self, cpus: usize) -> usize {
-        match self {
-            Self::Each => cpus,
-            Self::Any => 1,
-        }
     }
 }
 

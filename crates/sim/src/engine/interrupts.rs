@@ -35,7 +35,7 @@ impl Engine {
     pub(super) fn interrupt(&mut self, cpu: usize, interrupt: Interrupt) {
         let now = self.now;
         match self.cores[cpu].doing {
-            Doing::Working => {
+            Doing::Working | Doing::Program => {
                 let cost = self.hardware.length_ns(cpu, interrupt.cost_ns, 0);
                 self.metrics.interrupted(interrupt.cost_ns);
                 let core = &mut self.cores[cpu];
@@ -137,19 +137,17 @@ impl Engine {
 
     /// A noise source strikes, and will again.
     pub(super) fn strike(&mut self, source: usize) {
-        let cpus = self.hardware.cpus();
-        let (mut index, mut place) = (0, source);
-        while place >= self.setup.noise[index].on.sources(cpus) {
-            place -= self.setup.noise[index].on.sources(cpus);
-            index += 1;
-        }
+        let (index, place) = self.noise_of(source);
         let noise = &self.setup.noise[index];
         let chance = self.chance.noise(source);
         let cost_ns = noise.length.draw(chance).as_nanos();
+        if noise.on == NoiseOn::Scheduled {
+            return self.schedule(source, cost_ns);
+        }
         let gap = noise.every.as_nanos() as f64 * chance.exponential();
         let cpu = match noise.on {
             NoiseOn::Each => place,
-            NoiseOn::Any => {
+            NoiseOn::Any | NoiseOn::Scheduled => {
                 let place = chance.below(self.active_count as u64) as usize;
                 self.active.nth(place).unwrap_or(0)
             }

@@ -45,6 +45,7 @@ mod meter;
 mod metrics;
 mod placement;
 mod pre_wake;
+mod programs;
 mod quiescing;
 mod requests;
 mod running;
@@ -53,6 +54,7 @@ mod staging;
 mod stealing;
 mod system_sleep;
 mod task;
+mod threads;
 mod turbo;
 mod wake_delay;
 
@@ -64,7 +66,7 @@ pub use metrics::{IdleLengths, Metrics, Sample, SleepCounts, Times, Visit};
 pub use running::End;
 pub use setup::{
     Closed, Depth, Device, Dispatch, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick, Setup,
-    ShardWork, Shards, Target, Wait,
+    ShardWork, Shards, Target, Threads, Wait,
 };
 
 use crate::fleet::Leaf;
@@ -85,6 +87,8 @@ enum Doing {
     Between,
     /// An interrupt, or work of another service.
     Interrupted,
+    /// A thread of another program.
+    Program,
     Waking,
     #[default]
     Asleep,
@@ -109,6 +113,8 @@ struct Core {
     completed_ns: u64,
     queue: VecDeque<Task>,
     interrupts: VecDeque<Interrupt>,
+    /// Of another program's thread, while it works on it.
+    piece: Option<programs::Piece>,
     /// A nap came in the middle of its task.
     halted: bool,
     /// Its sleep is ended by the next tick.
@@ -171,6 +177,8 @@ pub struct Engine {
     /// Waiting for any core, where the queue is shared.
     shared: VecDeque<Task>,
     has_shared: bool,
+    programs: programs::Programs,
+    threads: Option<Box<threads::Threads>>,
     /// Cores in the order in which the last request's pieces drew them.
     drawn: Vec<u16>,
     pieces: InPieces,

@@ -169,7 +169,14 @@ impl Engine {
 
     #[inline]
     pub(super) fn enqueue_shared(&mut self, task: Task) {
+        let wakes = self.wakes_thread(&task);
         self.shared.push_back(task);
+        if !wakes {
+            if self.dvfs.watches_arrivals() {
+                self.clock_arrival_shared();
+            }
+            return;
+        }
         // More cores on their way than tasks waiting would wake for nothing.
         if let Some(core) = self.pick_idle() {
             self.signal_work(core);
@@ -226,14 +233,21 @@ impl Engine {
             return self.begin_interrupt(core);
         }
         let mut task = state.queue.pop_front();
-        if task.is_none() && self.has_shared && self.active.contains(core) {
-            task = self.shared.pop_front();
+        if task.is_none() && self.has_shared {
+            if self.threads.is_some() && self.ends_turn(core) {
+                return self.begin_interrupt(core);
+            }
+            if self.active.contains(core) {
+                task =
+                    if self.threads.is_none() { self.shared.pop_front() } else { self.take_for_thread(core) };
+            }
         }
         if task.is_none() && self.setup.stealing.is_some() {
             task = self.steal(core);
         }
         match task {
             Some(task) => self.start(core, task),
+            None if self.begin_piece(core) => {}
             None => self.go_idle(core),
         }
     }
@@ -281,6 +295,9 @@ impl Engine {
             let due = self.events.due(core) + stall_ns;
             self.events.set(core, due);
             return;
+        }
+        if self.cores[core].doing == Doing::Program {
+            return self.retime_piece(core, stall_ns);
         }
         if self.cores[core].doing != Doing::Working {
             return;

@@ -66,6 +66,8 @@ impl Engine {
             events: EventQueue::new(cpus),
             cores: (0..cpus).map(|_| core()).collect(),
             shared: VecDeque::new(),
+            programs: super::programs::Programs::default(),
+            threads: super::threads::Threads::new(&setup),
             has_shared: setup.has_shared_queue(),
             drawn: Vec::new(),
             pieces: Default::default(),
@@ -188,6 +190,7 @@ impl Engine {
                         }
                     }
                     Doing::Interrupted => self.end_interrupt(core),
+                    Doing::Program => self.end_slice(core),
                     Doing::Waking => self.ready(core),
                     Doing::Asleep | Doing::Polling => self.idle_timer(core),
                     // A core that is stopped, or being looked after, waits for nothing.

@@ -90,7 +90,8 @@ pub enum Target {
 /// Work that is not the service's: daemons, kernel threads, timers of others.
 #[derive(Clone, Debug)]
 pub struct Noise {
-    /// Mean time between two pieces of it, on each CPU or on the machine; exponential.
+    /// Mean time between two pieces of it, on each CPU or on the machine; of a thread its mean sleep.
+    /// Exponential.
     pub every: Duration,
     /// How long a piece takes at the nominal clock.
     pub length: Sampler,
@@ -107,6 +108,17 @@ pub enum NoiseOn {
     Each,
     /// The machine has one source; each piece goes to any active CPU.
     Any,
+    /// The machine has one thread, which the kernel places: [`super::programs`].
+    Scheduled,
+}
+
+/// Threads of the service that share one queue: [`super::threads`].
+#[derive(Clone, Copy, Debug)]
+pub struct Threads {
+    pub count: u16,
+    /// CPU time of a turn before its first request and after its last.
+    pub before: Duration,
+    pub after: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -211,6 +223,8 @@ pub struct Setup {
     /// CPUs that serve, from number 0; the others only take interrupts.
     pub workers: usize,
     /// Other work.
+    /// The threads that serve; one for each core, at no cost, if absent.
+    pub threads: Option<Threads>,
     pub noise: Vec<Noise>,
     pub nic: Option<Nic>,
     pub device: Option<Device>,

@@ -88,6 +88,7 @@ impl Engine {
         let now = self.now;
         let deepest = (self.sleepers.table.len() - 1) as u8;
         for cpu in 0..self.hardware.cpus() {
+            self.suspend_piece(cpu);
             let core = &mut self.cores[cpu];
             match core.doing {
                 Doing::Asleep => self.idle.remove(usize::from(core.state) + 1, cpu),
@@ -99,7 +100,7 @@ impl Engine {
                     core.halted = true;
                 }
                 // The interrupt begins anew.
-                Doing::Interrupted | Doing::Between | Doing::Waking | Doing::Napping => {}
+                Doing::Interrupted | Doing::Program | Doing::Between | Doing::Waking | Doing::Napping => {}
             }
             if !matches!(core.doing, Doing::Asleep | Doing::Polling) {
                 core.idle_since = now;

@@ -121,6 +121,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Idle periods of all CPUs per second, those spent polling included.
+    pub fn idle_periods_per_s(&self) -> f64 {
+        self.idle_lengths.per_s.iter().sum()
+    }
+
     /// The figures of a run that is over.
     pub fn new(contestant: &str, ended: &Ended) -> Self {
         let (metrics, setup) = (ended.metrics(), ended.setup());

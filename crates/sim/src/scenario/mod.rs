@@ -11,10 +11,12 @@ mod clients;
 mod device;
 mod document;
 mod error;
+mod noise;
 mod resolve;
 mod shards;
 mod shared;
 mod stealing;
+mod threads;
 
 pub use document::{Document, Estimates};
 pub use error::ScenarioError;
@@ -201,6 +203,8 @@ pub struct Server {
     pub shard_cv: f64,
     /// The shards of a request that forks; one to every active core if absent.
     pub shards: Option<ShardsTable>,
+    /// The threads that serve a shared queue.
+    pub threads: Option<ThreadsTable>,
     /// Work of other programs on the machine.
     pub noise: Vec<NoiseTable>,
     /// Added to every response time: client, wire, whatever lies outside the server.
@@ -212,12 +216,31 @@ pub struct Server {
     pub clients: Option<Clients>,
 }
 
+/// Threads that serve a shared queue, each with connections of its own.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThreadsTable {
+    pub count: u16,
+    /// CPU time of a turn before its first request.
+    #[serde(default = "no_time")]
+    pub before: Time,
+    /// And after its last.
+    #[serde(default = "no_time")]
+    pub after: Time,
+}
+
+fn no_time() -> Time {
+    Time(Duration::ZERO)
+}
+
 /// Work that is not the service's.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoiseTable {
     /// Mean gap from one to the next.
-    pub every: Time,
+    pub every: Option<Time>,
+    /// In its place: so many for each request of the load, at its mean rate.
+    pub per_request: Option<f64>,
     /// Length of the work each time.
     pub length: Distribution,
     #[serde(default)]

@@ -2,7 +2,7 @@
 
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
-use crate::engine::{Dispatch, MAX_CPUS, Nic, Noise, Setup};
+use crate::engine::{Dispatch, MAX_CPUS, Nic, Setup};
 use crate::policies::{Policies, REGISTRIES, takes_parameters, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, PowerCap, TurboBin};
@@ -241,19 +241,6 @@ impl Document {
                        such as `poll`";
             return Err(self.wrong("server.active_idle", problem, fix));
         }
-        let mut noise = Vec::new();
-        for (place, table) in server.noise.iter().enumerate() {
-            let key = format!("server.noise.{place}");
-            if table.every.0.is_zero() {
-                return Err(self.wrong(&key, "every = 0", "give the mean gap, such as 1ms"));
-            }
-            noise.push(Noise {
-                every: table.every.0,
-                length: self.sampler(&format!("{key}.length"), &table.length)?,
-                on: table.on,
-                deferrable: table.deferrable,
-            });
-        }
         let nic = server.nic.as_ref().map(|table| Nic {
             receive: table.receive.0,
             transmit: table.transmit.0,
@@ -265,6 +252,12 @@ impl Document {
         };
         let jobs = self.jobs(&scenario, workers, seed)?;
         let shards = self.shards(server, workers, &jobs)?;
+        let mean_rate = closed.is_none().then(|| jobs.mean_rate().as_per_second());
+        let noise = (server.noise.iter().enumerate())
+            .map(|(place, table)| {
+                self.noise(&format!("server.noise.{place}"), table, mean_rate, platform.cpus())
+            })
+            .collect::<Result<_, _>>()?;
         let timer = scenario.machine.timer.map_or(Duration::from_millis(200), |timer| timer.0);
         if timer.is_zero() {
             return Err(self.wrong("machine.timer", "0", "give a period, such as 200ms"));
@@ -295,6 +288,7 @@ impl Document {
             dispatch: server.dispatch,
             pick: server.pick,
             workers,
+            threads: self.threads(server)?,
             noise,
             nic,
             device: self.device(server)?,

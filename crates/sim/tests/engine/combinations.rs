@@ -58,7 +58,7 @@ fn any_document() -> impl Strategy<Value = Document> {
         one_of(&["shared", "random", "round-robin", "connections", "fork-join"]),
         one_of(&["shallowest", "lowest", "random"]),
         0i64..3,
-        (0u8..3, 0u8..4, 0u8..4),
+        (0u8..4, 0u8..4, 0u8..4),
         0u8..5,
     );
     let load = (0.02..0.6f64, one_of(&["poisson", "h2:2", "uniform"]), 1i64..200, 0.0..0.5f64);
@@ -87,9 +87,10 @@ fn any_document() -> impl Strategy<Value = Document> {
             ("workload.memory", Value::Float(memory)),
             ("workload.batch", Value::Integer(connections % 3 + 1)),
         ];
-        if let Some(on) = [None, Some("each"), Some("any")][usize::from(noise)] {
+        if let Some(on) = [None, Some("each"), Some("any"), Some("scheduled")][usize::from(noise)] {
             let noise = format!(
-                "every = \"300us\"\nlength = {{ exponential = \"15us\" }}\non = \"{on}\"\ndeferrable = true"
+                "every = \"300us\"\nlength = {{ exponential = \"15us\" }}\non = \"{on}\"\ndeferrable = {}",
+                on != "scheduled"
             );
             set.push(("server.noise", Value::Array(vec![table(&noise)])));
         }

@@ -14,6 +14,7 @@ mod pairs;
 mod parameters;
 mod policies;
 mod power;
+mod programs;
 mod queues;
 mod reference;
 mod registry;
@@ -22,6 +23,7 @@ mod shards;
 mod siblings;
 mod stealing;
 mod streams;
+mod threads;
 
 use sim::runner::{Task, run_all};
 use sim::scenario::Estimates;
