@@ -355,11 +355,14 @@ impl Watch {
     fn recording(&mut self) -> Recording {
         let root = Root::system();
         let wake = self.watched.known.wake.iter();
+        let scheduling = self.watched.scheduling.unwrap_or_default();
         let seen = record::Seen {
             began: self.started.clone(),
             service: self.service.as_ref(),
             sleeps: &self.last,
-            wake: wake.map(|(&state, wake)| (state, wake.p50.as_nanos() as f64 / 1e3)).collect(),
+            wake: wake
+                .map(|(&state, wake)| (state, (wake.p50 - scheduling).as_nanos() as f64 / 1e3))
+                .collect(),
             requests: self.requests.as_ref().map(RequestWatch::total),
             each_second: std::mem::take(&mut self.each_second),
             gaps: self.notes.clone(),

@@ -21,6 +21,8 @@ pub struct Watched {
     table: CstateTable,
     /// The measured latencies and the forbidden states.
     pub known: Known,
+    /// The scheduler's part of the measured latencies, if it was measured.
+    pub scheduling: Option<Duration>,
     pub power: PowerEvidence,
 }
 
@@ -51,7 +53,14 @@ impl Watched {
             threads_per_core: u16::try_from(siblings.unwrap_or(1)).unwrap_or(1),
             measured: None,
         };
-        Self { name: Some("This machine".to_owned()), tables, table: CstateTable::default(), known, power }
+        Self {
+            name: Some("This machine".to_owned()),
+            tables,
+            table: CstateTable::default(),
+            known,
+            scheduling: None,
+            power,
+        }
     }
 
     fn preset(name: &str) -> Result<Self> {
@@ -89,6 +98,7 @@ impl Watched {
                 file.display()
             )));
         }
+        self.scheduling = probe.scheduling(&table);
         self.known.wake = probe.wake_latencies(&table).map_err(|why| wrong(why.to_string()))?;
         Ok(())
     }

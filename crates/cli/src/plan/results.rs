@@ -132,7 +132,7 @@ fn row(args: &Args, ranked: &Ranked, now: Option<f64>) -> Row {
         server_watts: power.server_watts,
         awake_cores: outcome.awake,
         busy_cpus: cpus * outcome.working,
-        wakes_per_s: outcome.transitions_per_s,
+        wakes_per_s: outcome.idle_periods_per_s(),
         year: (tariff.is_given() && is_stable).then(|| tariff.year(power.server_watts)),
         saved_a_year: now
             .filter(|_| tariff.is_given() && is_stable)

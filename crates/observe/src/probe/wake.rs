@@ -62,6 +62,21 @@ impl Probe {
             alike.into_iter().max_by_key(|(kind, told)| (told.len(), *kind)).ok_or(WakeError::Untold)?;
         Ok(best.1.into_iter().map(|(state, (_, wake))| (state, wake)).collect())
     }
+
+    /// The scheduler's part of a wake-up by another CPU: the middle of those that found the CPU
+    /// polling, of the shortest sleeps. Absent where none did.
+    pub fn scheduling(&self, table: &CstateTable) -> Option<Duration> {
+        let is_polling = |batch: &&Batch| {
+            let mut states = batch.states.iter().flatten().filter(|state| state.share.as_f64() >= NEARLY_ALL);
+            states.any(|state| {
+                let known = table.0.iter().find(|known| known.name == state.name);
+                known.is_some_and(|known| known.kind == CstateKind::Polling)
+            })
+        };
+        let batches =
+            self.batches.iter().filter(|batch| batch.way == WakeSource::OtherCpu && batch.samples > 0);
+        batches.filter(is_polling).min_by_key(|batch| batch.sleep).map(|batch| batch.p50)
+    }
 }
 
 fn measured(batch: &Batch) -> MeasuredWake {
@@ -137,6 +152,30 @@ mod tests {
             batch(WakeSource::OtherCpu, 2_000, 1, &[("POLL", 0, 1.0)]),
         ]);
         assert_eq!(found, Ok(vec![(1, 7)]));
+    }
+
+    #[test]
+    fn the_schedulers_part_is_that_of_a_polling_cpu() {
+        let polled = |way, micros| batch(way, 100, micros, &[("POLL", 0, 1.0)]);
+        let longer = Batch { sleep: Duration::from_millis(10), ..polled(WakeSource::OtherCpu, 8) };
+        let probe = |batches| Probe {
+            sleeper: CpuId(1),
+            waker: Some(CpuId(0)),
+            driver: None,
+            clock: Duration::ZERO,
+            batches,
+            notes: Vec::new(),
+            stopped: false,
+        };
+        let halted = batch(WakeSource::OtherCpu, 90, 7, &[("C1", 2, 1.0)]);
+        let found = probe(vec![
+            longer,
+            polled(WakeSource::Timer, 3),
+            halted.clone(),
+            polled(WakeSource::OtherCpu, 4),
+        ]);
+        assert_eq!(found.scheduling(&table()), Some(Duration::from_micros(4)));
+        assert_eq!(probe(vec![halted]).scheduling(&table()), None);
     }
 
     #[test]

@@ -100,7 +100,7 @@ impl Fidelity {
                 "wake-ups",
                 "/s",
                 value(&recording.sleeps.wakes_per_s),
-                Some(outcome.transitions_per_s),
+                Some(outcome.idle_periods_per_s()),
                 None,
                 "which work shares a wake-up with a request",
             ),

@@ -192,10 +192,15 @@ pub struct Bucket {
 }
 
 /// Work that wakes CPUs and is not the service's.
+/// The service's clients on this machine.
+pub const GENERATOR: &str = "generator";
+/// They belong to a CPU, and go before a service.
+pub const KERNEL_THREADS: &str = "kernel threads";
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Other {
-    /// `generator`, `kernel threads`, `other programs` or `this watcher`.
+    /// [`GENERATOR`], [`KERNEL_THREADS`], `other programs` or `this watcher`.
     pub name: String,
     pub per_s: Known<f64>,
     /// CPU time each time, on average.

@@ -1,6 +1,6 @@
 //! A recording as a scenario that a person can read and change: each value with its source.
 
-use super::recording::{Known, Loop, Recording, Source, State};
+use super::recording::{GENERATOR, KERNEL_THREADS, Known, Loop, Recording, Service, Source, State};
 use machine::Goal;
 use std::fmt::{Display, Write as _};
 
@@ -118,6 +118,13 @@ fn server(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> {
         _ => (cpus, "measured: the CPUs that it may use; it has as many threads".to_owned()),
     };
     text.line(&format!("workers = {workers}"), &by);
+    if let Some((count, turn)) = turns(&service) {
+        let half = time(turn.value / 2.0);
+        text.table("server.threads");
+        text.line(&format!("count = {}", count.value), &told(&count));
+        text.line(&format!("before = \"{half}\""), &format!("{}; ESTIMATE: half of it", told(&turn)));
+        text.line(&format!("after = \"{half}\""), "ESTIMATE: the other half");
+    }
     if let Some(after) = after_reply(recording) {
         text.table("server.nic");
         text.line("receive = \"0s\"", "derived: response times begin when a request is ready");
@@ -126,13 +133,31 @@ fn server(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> {
     Ok(())
 }
 
+/// The service's threads, and CPU time of a turn of theirs beside the work of its requests, where both
+/// are known.
+fn turns(service: &Service) -> Option<(Known<u64>, Known<f64>)> {
+    let (threads, requests) = (service.threads.clone()?, service.requests_a_turn.as_ref()?);
+    let cost = beyond_work(service) * requests.value;
+    (threads.value > 0 && cost > 0.0 && cost.is_finite()).then(|| {
+        let by = format!(
+            "{:.2} us of CPU time by request beyond its work until the reply, times {:.2} requests a turn",
+            beyond_work(service),
+            requests.value
+        );
+        (
+            Known { value: u64::from(threads.value), source: threads.source, by: threads.by },
+            Known::derived(cost, by),
+        )
+    })
+}
+
 /// CPU time by request that no reply waits for: the service's own after it (epoll, the socket, the
 /// receiver's part on a loopback), and interrupts and wake-ups, which no thread's count holds.
 fn after_reply(recording: &Recording) -> Option<Known<f64>> {
     let service = recording.service.as_ref()?;
     let known = |value: &Option<Known<f64>>| value.as_ref().map(|known| known.value);
-    let own = known(&service.cpu_us).zip(known(&service.work_us));
-    let own = own.map_or(0.0, |(cpu, work)| (cpu - work).max(0.0));
+    // Turns have it where they are known.
+    let own = if turns(service).is_some() { 0.0 } else { beyond_work(service) * (1.0 - BEFORE) };
     let rate = known(&recording.arrivals.rate_per_s)?;
     let beyond = known(&recording.sleeps.beyond_threads_cpus).map_or(0.0, |cpus| cpus * 1e6 / rate);
     // Of a service that is hardly asked anything, interrupts have other causes than requests.
@@ -140,12 +165,23 @@ fn after_reply(recording: &Recording) -> Option<Known<f64>> {
     let beyond = if rate >= SOME_OF_WAKES * wakes { beyond } else { 0.0 };
     (own + beyond > 0.0).then(|| {
         let by = format!(
-            "by request {own:.2} us of the service's CPU time beyond its work until the reply, and \
-             {beyond:.2} us of busy time beyond all threads'"
+            "by request {own:.2} us, half of the service's CPU time beyond its work until the reply, and \
+             {beyond:.2} us of busy time beyond all threads'; ESTIMATE: the half"
         );
         Known::derived(own + beyond, by)
     })
 }
+
+/// CPU time by request outside the work until its reply: switching to the thread, epoll, the socket.
+fn beyond_work(service: &Service) -> f64 {
+    match (&service.cpu_us, &service.work_us) {
+        (Some(cpu), Some(work)) => (cpu.value - work.value).max(0.0),
+        _ => 0.0,
+    }
+}
+
+/// So much of it is before the request is taken.
+const BEFORE: f64 = 0.5;
 
 /// Requests are the cause of wake-ups if they are at least this share of them.
 const SOME_OF_WAKES: f64 = 0.1;
@@ -158,7 +194,19 @@ fn work(recording: &Recording) -> Option<Known<f64>> {
             cpu.value,
             format!("CPU time by request; until the reply {:.2} us pass, with waiting", work.value),
         )),
-        (_, Some(work)) => Some(work.clone()),
+        (Some(_), Some(work)) => {
+            if turns(service).is_some() {
+                return Some(work.clone());
+            }
+            let before = beyond_work(service) * BEFORE;
+            let by = format!(
+                "{:.2} us until the reply, {}; {before:.2} us before the request is taken, ESTIMATE: half of \
+                 the CPU time beyond",
+                work.value, work.by
+            );
+            Some(Known::derived(work.value + before, by))
+        }
+        (None, Some(work)) => Some(work.clone()),
         (cpu, None) => cpu.clone(),
     }
 }
@@ -200,13 +248,18 @@ fn workload(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> 
             None => ("poisson".to_owned(), "ESTIMATE: too few seconds tell of burstiness".to_owned()),
         };
         text.line(&format!("arrivals = \"{kind}\""), &why);
+        if let Some(connections) = connections {
+            text.line(&format!("connections = {}", connections.value), &told(connections));
+        }
     }
+    let until_reply = service.work_us.as_ref().map_or(work.value, |until| until.value.min(work.value));
     let service_line = match &service.work_cv {
         Some(cv) if cv.value > 0.01 => (
             format!(
                 "service = {{ distribution = \"lognormal\", mean = \"{}\", cv = {} }}",
                 time(work.value),
-                { rounded(cv.value.min(20.0)) }
+                // The part before does not vary.
+                { rounded((cv.value * until_reply / work.value).min(20.0)) }
             ),
             format!("mean {}; cv {}; ESTIMATE: that it is lognormal", told(&work), told(cv)),
         ),
@@ -236,6 +289,8 @@ fn arrival_kind(scv: f64) -> String {
 
 fn noise(text: &mut Text, recording: &Recording) {
     let cpus = f64::from(recording.cpus());
+    let is_open = recording.generator.as_ref().is_none_or(|generator| generator.kind.value == Loop::Open);
+    let open_rate = recording.arrivals.rate_per_s.as_ref().map(|rate| rate.value).filter(|_| is_open);
     for other in &recording.others {
         let Some(length) = other.length_us.as_ref().filter(|length| length.value > 0.0) else {
             text.remark(&format!(
@@ -247,18 +302,42 @@ fn noise(text: &mut Text, recording: &Recording) {
         if other.per_s.value <= 0.0 {
             continue;
         }
-        text.array("server.noise");
-        text.line(
-            &format!("every = \"{}\"", time(cpus / other.per_s.value * 1e6)),
-            &format!("{}: {:.1}/s on {cpus} CPUs, {}", other.name, other.per_s.value, told(&other.per_s)),
-        );
-        text.line(
-            &format!("length = {{ exponential = \"{}\" }}", time(length.value)),
-            &format!("{}; ESTIMATE: that it is exponential", told(length)),
-        );
-        text.line("on = \"each\"", "ESTIMATE: that it comes to all CPUs alike");
+        let rate =
+            format!("{}: {:.1}/s on {cpus} CPUs, {}", other.name, other.per_s.value, told(&other.per_s));
+        let long = format!("length = {{ exponential = \"{}\" }}", time(length.value));
+        let by = format!("{}; ESTIMATE: that it is exponential", told(length));
+        if other.name == KERNEL_THREADS {
+            text.array("server.noise");
+            text.line(&format!("every = \"{}\"", time(cpus / other.per_s.value * 1e6)), &rate);
+            text.line(&long, &by);
+            text.line("on = \"each\"", "ESTIMATE: that it comes to all CPUs alike");
+            continue;
+        }
+        // As few threads as can have had that CPU time, a CPU each at the most.
+        let share = other.per_s.value * length.value * 1e-6;
+        let threads = (share / MOST_OF_A_CPU).ceil().clamp(1.0, cpus.max(1.0));
+        let sleep = (threads / other.per_s.value * 1e6 - length.value).max(0.001);
+        for _ in 0..threads as u64 {
+            text.array("server.noise");
+            let so_many = format!("{threads} threads of {share:.2} CPUs; ESTIMATE: so many");
+            match open_rate.filter(|_| other.name == GENERATOR) {
+                Some(requests) => text.line(
+                    &format!("per_request = {}", rounded(other.per_s.value / threads / requests)),
+                    &format!("{rate}; derived: over requests; {so_many}; ESTIMATE: that it follows the load"),
+                ),
+                None => text.line(
+                    &format!("every = \"{}\"", time(sleep)),
+                    &format!("{rate}; derived: the sleep of {so_many}"),
+                ),
+            }
+            text.line(&long, &by);
+            text.line("on = \"scheduled\"", "ESTIMATE: the kernel puts it where a CPU is idle");
+        }
     }
 }
+
+/// A thread that has more of a CPU than this is taken for two.
+const MOST_OF_A_CPU: f64 = 0.995;
 
 struct Text(String);
 
@@ -335,10 +414,46 @@ mod tests {
         assert_eq!(setup.workers, 2);
         assert_eq!(setup.platform.cstates.0.len(), 1, "polling is no state of the table");
         assert_eq!(setup.platform.cstates.0[0].real_exit_latency().as_micros(), 40);
-        assert_eq!(setup.nic.unwrap().transmit.as_micros(), 4, "12 us of CPU time, 8 until the reply");
+        // 12 us of CPU time, 8 until the reply: half of the rest before it, half after.
+        assert_eq!(jobs.mean_service().as_micros(), 10);
+        assert_eq!(setup.nic.unwrap().transmit.as_micros(), 2);
         assert_eq!(jobs.mean_rate().as_per_second(), 10_000.0);
-        // 500 a second on two CPUs: each every 4 ms.
-        assert_eq!(setup.noise[0].every.as_micros(), 4_000);
+        // 500 a second by one thread, which sleeps for all but 20 us.
+        assert_eq!(setup.noise[0].every.as_micros(), 1_980);
+    }
+
+    #[test]
+    fn a_turn_has_the_cpu_time_beyond_the_work_of_its_requests() {
+        let mut recording = sample();
+        let service = recording.service.as_mut().unwrap();
+        service.requests_a_turn = Some(Known::derived(2.0, "requests over turns"));
+        let (setup, jobs) = document(&recording).setup("menu", 1).unwrap();
+        assert_eq!(jobs.mean_service().as_micros(), 8);
+        assert_eq!(jobs.connections(), 32);
+        let threads = setup.threads.unwrap();
+        assert_eq!(threads.count, 4);
+        assert_eq!([threads.before.as_micros(), threads.after.as_micros()], [4, 4]);
+        assert!(setup.nic.is_none());
+    }
+
+    #[test]
+    fn other_work_is_placed_by_its_kind() {
+        let mut recording = sample();
+        let named = |name: &str, length_us: f64| {
+            let mut other = recording.others[0].clone();
+            other.name = name.to_owned();
+            other.length_us = Some(Known::derived(length_us, "time over turns"));
+            other
+        };
+        // Of 500 a second: 1 % of a CPU, and 1.5 CPUs.
+        recording.others = vec![named(KERNEL_THREADS, 20.0), named(GENERATOR, 3_000.0)];
+        let (setup, _) = document(&recording).setup("menu", 1).unwrap();
+        let noise: Vec<_> = setup.noise.iter().map(|noise| (noise.on, noise.every.as_micros())).collect();
+        use crate::engine::NoiseOn::{Each, Scheduled};
+        assert_eq!(noise, [(Each, 4_000), (Scheduled, 1_000), (Scheduled, 1_000)]);
+        // The generator has half to do at half the load, and sleeps longer.
+        let half = document(&recording).with("workload.rate", &toml::Value::Integer(5_000)).unwrap();
+        assert_eq!(half.setup("menu", 1).unwrap().0.noise[1].every.as_micros(), 5_000);
     }
 
     #[test]

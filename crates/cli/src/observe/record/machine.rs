@@ -77,9 +77,12 @@ fn states(
         let times = pattern.cpus.iter().filter_map(|cpu| cpu.idle.get(at));
         let share = times.map(|times| times.time().as_secs_f64()).sum::<f64>() / length_s / cpus;
         let polls = state.kind == CstateKind::Polling;
-        let measured = wake
-            .get(&CstateIndex(at as u8))
-            .map(|&wake| Known::measured(wake, "the middle of a probe's wake-ups by another CPU"));
+        let measured = wake.get(&CstateIndex(at as u8)).map(|&wake| {
+            Known::measured(
+                wake,
+                "the middle of a probe's wake-ups by another CPU, less that of a polling CPU",
+            )
+        });
         // Where most requests find an idle CPU and there is one state to wake from.
         let is_told = !polls && halting == 1 && busy < 0.5;
         let derived = responses.waiting_p50_us.as_ref().filter(|_| is_told).map(|waiting| {

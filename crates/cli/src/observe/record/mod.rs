@@ -40,7 +40,7 @@ pub struct Seen<'a> {
     pub began: String,
     pub service: Option<&'a Service>,
     pub sleeps: &'a SleepPattern,
-    /// Measured wake-ups, by the state's number, with the meter.
+    /// Measured wake-ups without the scheduler's part, microseconds by the state's number.
     pub wake: BTreeMap<CstateIndex, f64>,
     pub requests: Option<&'a RequestPattern>,
     pub each_second: Vec<f64>,

@@ -3,7 +3,7 @@
 use linux::service::Service;
 use linux::{Peers, ThreadUse};
 use sim::plan::Known;
-use sim::plan::recording::Other;
+use sim::plan::recording::{GENERATOR, KERNEL_THREADS, Other};
 use std::collections::BTreeMap;
 
 /// CPU time and turns of a group of threads.
@@ -49,9 +49,9 @@ impl Uses {
             let name = if now.process == std::process::id() {
                 "this watcher"
             } else if is_peer(early) || is_peer(late) {
-                "generator"
+                GENERATOR
             } else if now.is_kernel {
-                "kernel threads"
+                KERNEL_THREADS
             } else {
                 "other programs"
             };
