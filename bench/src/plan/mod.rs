@@ -7,7 +7,8 @@
 //! runs in each round, in random order, and [`judge`] compares.
 //!
 //! Times are the service's own, seen by `roost observe` in both; so are busy CPUs and wake-ups. The
-//! generator is `roost load` on the same CPUs, and part of recording and model.
+//! generator is `roost load` on the same CPUs, and part of recording and model; it sleeps until each
+//! request is due, as clients do that do not spin. Wake-up times are those of `roost doctor --probe`.
 
 mod judge;
 mod services;
@@ -181,6 +182,14 @@ const PREDICTIONS: &str = "predictions.json";
 fn predictions(args: &Args, found: &[(Service, PathBuf)], folder: &Path) -> Result<Vec<Case>> {
     let cores = linux::allowed_cpus().map_err(usage)?.0.len();
     let mut cases = Vec::new();
+    crate::run_folder::create(folder)?;
+    let probed = folder.join("wake.json");
+    eprintln!("wake-up times of the idle states: for 10 s");
+    let probe = Command::new(crate::product::roost()?).args(["doctor", "--json", "--probe"]).output()?;
+    if !probe.status.success() {
+        bail!("roost doctor --probe: {}", probe.status);
+    }
+    std::fs::write(&probed, &probe.stdout)?;
     for (service, program) in found {
         let server = service.start(program)?;
         let capacity = server.capacity(args.length)?;
@@ -188,11 +197,10 @@ fn predictions(args: &Args, found: &[(Service, PathBuf)], folder: &Path) -> Resu
         for &share in &args.loads {
             let rate = capacity * share;
             let place = folder.join(format!("plan-{service}-{share}"));
-            watched(args, &server, rate, None, &place)?;
+            watched(args, &server, rate, None, Some(&probed), &place)?;
             cases.push(planned(*service, share, rate, cores, &place)?);
         }
     }
-    crate::run_folder::create(folder)?;
     let text = serde_json::to_string_pretty(&cases)?;
     crate::run_folder::write(folder, PREDICTIONS, |file| std::io::Write::write_all(file, text.as_bytes()))?;
     Ok(cases)
@@ -242,6 +250,7 @@ fn watched(
     server: &Running,
     rate: f64,
     governing: Option<Vec<String>>,
+    wake_latency: Option<&Path>,
     place: &Path,
 ) -> Result<[Option<f64>; 4]> {
     let port = server.port.to_string();
@@ -256,8 +265,13 @@ fn watched(
         .transpose()?;
     std::thread::sleep(args.settle.into());
     let length = format!("{}ms", args.length.as_millis());
-    let status = Command::new(&roost)
-        .args(["observe", "--json", "--port", &port, "--for", &length, "--out"])
+    let mut observe = Command::new(&roost);
+    observe.arg("observe");
+    if let Some(file) = wake_latency {
+        observe.arg("--wake-latency").arg(file);
+    }
+    let status = observe
+        .args(["--json", "--port", &port, "--for", &length, "--out"])
         .arg(place)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -310,7 +324,8 @@ fn measured(
     let name = format!("{} at {:.0} %", case.service, case.share * 100.0);
     run.rounds(&name, args.rounds, &Setting::ALL, |&setting, round| {
         let place = folder.path().join(format!("{round}-{}", setting as u8));
-        let found = watched(args, &server, case.rate * setting.load(), setting.governing(cores), &place)?;
+        let found =
+            watched(args, &server, case.rate * setting.load(), setting.governing(cores), None, &place)?;
         values.entry(setting).or_default().push(found);
         let known = METRICS.into_iter().zip(found);
         Ok(Measured::of(known.filter_map(|(metric, value)| Some((metric, value?)))))

@@ -140,7 +140,7 @@ impl Running {
 
     pub fn load(&self, rate: f64, length: Duration) -> Result<Child> {
         let mut command = self.generator(length)?;
-        command.args(["--rate", &format!("{rate:.0}")]).stdout(Stdio::null());
+        command.args(["--rate", &format!("{rate:.0}"), "--spin", "0s"]).stdout(Stdio::null());
         command.spawn().context("starting roost load")
     }
 }
