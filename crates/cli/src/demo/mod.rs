@@ -21,11 +21,15 @@
 //! Time is compressed: the policy's times (report period, block, learning) are divided by the same
 //! factor as the day.
 //!
+//! Before that the main road is gone on the same store: observe, plan, govern as planned, and the
+//! prediction beside the measurement (`road`).
+//!
 //! The generator sends before all other threads where it may. Beside workers it never polls, which
 //! would keep them from their CPU: it sleeps until a request is due.
 
 mod claims;
 mod recorder;
+mod road;
 mod rounds;
 mod show;
 mod split;
@@ -121,6 +125,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(peak) => peak,
         None => calibrate(&cpus, SEED, &stopped)?.scale(PEAK_SHARE),
     };
+    let road = road::told(&stopped);
+    if stopped.load(Ordering::Relaxed) {
+        return Err(anyhow!("stopped before it began"));
+    }
     let params = Params::live().scaled(COMPRESSION);
     let treatments = treatments(params, has_depth(&cpus));
     let started =
@@ -155,6 +163,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let compared = rounds::compared(&treatments, &totals);
     let mut remarks: Vec<String> = cpus.remark().into_iter().collect();
+    remarks.push(road);
     remarks.extend(rounds::told(&treatments, &totals, &compared));
     if !realtime {
         remarks.push(

@@ -35,7 +35,8 @@ fn mark(verdict: &Value) -> &'static str {
 
 #[test]
 fn a_short_demo_claims_only_with_intervals_and_leaves_a_report() {
-    let _limits = IdleLimits::shared();
+    // It governs its store for a while.
+    let _limits = IdleLimits::alone();
     let place = tempfile::tempdir().unwrap();
     let flags = ["--json", "--phase-length", "3s", "--rounds", "3", "--peak", "1k"];
     let Output { status, stdout, stderr } = demo(place.path(), &flags).output().unwrap();
@@ -94,6 +95,12 @@ fn a_short_demo_claims_only_with_intervals_and_leaves_a_report() {
     for text in figures.iter().chain(&phases) {
         assert!(page.contains(text), "{text}");
     }
+    // The prediction beside the measurement, or the reason why there is none.
+    let road = |remark: &&Value| {
+        let text = remark.as_str().unwrap();
+        text.starts_with("Observed, planned, governed") || text.contains("were left out: ")
+    };
+    assert_eq!(summary["remarks"].as_array().unwrap().iter().filter(road).count(), 1, "{summary:#}");
     for remark in summary["remarks"].as_array().unwrap() {
         assert!(page.contains(remark.as_str().unwrap()), "{remark}");
     }
@@ -122,7 +129,7 @@ fn until_it_says(mut command: Command, beginning: &str) -> (Child, BufReader<std
 
 #[test]
 fn a_demo_that_is_told_to_end_leaves_nothing_behind_but_what_was_seen() {
-    let _limits = IdleLimits::shared();
+    let _limits = IdleLimits::alone();
     let place = tempfile::tempdir().unwrap();
     let command = demo(place.path(), &["--phase-length", "10m", "--rounds", "3", "--peak", "1k"]);
     let (mut child, stderr) = until_it_says(command, "stock ");
