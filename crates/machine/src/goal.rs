@@ -31,11 +31,17 @@ impl FromStr for Goal {
             || format!("`{text}` is no latency goal: write a time and a percentile, such as 300us@p99");
         let (latency, percentile) = text.split_once("@p").ok_or_else(wrong)?;
         let latency: Duration = latency.trim().parse().map_err(|_| wrong())?;
-        // p99 is 99 %, p999 is 99.9 %, p99.9 as well.
-        let digits = percentile.trim().replace('.', "");
+        // p99 is 99 %, p999 is 99.9 %, p99.9 as well. By that rule p100 is 10 %, and p5.5 is 55 %: refused.
+        let percentile = percentile.trim();
+        let is_misread = match percentile.split_once('.') {
+            Some((whole, _)) => whole.len() != 2,
+            None => percentile.len() > 2 && percentile.trim_end_matches('0') == "1",
+        };
+        let digits = percentile.replace('.', "");
         let number: f64 = format!("0.{digits}").parse().map_err(|_| wrong())?;
         if digits.is_empty()
             || digits.bytes().any(|byte| !byte.is_ascii_digit())
+            || is_misread
             || latency.is_zero()
             || number <= 0.0
         {
@@ -103,7 +109,19 @@ mod tests {
         {
             assert_eq!(text.parse::<Goal>().unwrap().quantile, share, "{text}");
         }
-        for text in ["1ms@p99.99999999", "1ms@p", "1ms@p0", "1ms@p-5", "0s@p99", "1ms", "fast@p99"] {
+        for text in [
+            "1ms@p99.99999999",
+            "1ms@p",
+            "1ms@p0",
+            "1ms@p-5",
+            "0s@p99",
+            "1ms",
+            "fast@p99",
+            "1ms@p100",
+            "1ms@p1000",
+            "1ms@p100.0",
+            "1ms@p5.5",
+        ] {
             assert!(text.parse::<Goal>().unwrap_err().contains("such as 300us@p99"), "{text}");
         }
     }
