@@ -11,7 +11,7 @@ use anyhow::Result;
 use linux::EndsWithParent as _;
 use std::io::Read as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A controller on a board takes a second or two.
@@ -67,36 +67,38 @@ impl CommandMeter {
             command.uid(user).gid(group).current_dir("/");
         }
         let mut child = command.spawn().map_err(|cause| cause.to_string())?;
-        let output = child.stdout.take();
-        let reader = std::thread::spawn(move || {
-            let mut text = String::new();
-            let read = output.map(|output| output.take(LENGTH_MAX).read_to_string(&mut text));
-            read.unwrap_or(Ok(0)).map(|_| text)
-        });
-        let ended = wait(&mut child);
-        // A child of its own may hold its output still, and the reader would wait for that.
+        let ended = child.stdout.take().map_or_else(
+            || Err("no output".to_owned()),
+            |output| {
+                // Its end is that of the command: a child that has left its group may hold it for ever.
+                rustix::io::ioctl_fionbio(&output, true).map_err(|cause| cause.to_string())?;
+                outcome(&mut child, output)
+            },
+        );
         end_group(&child);
         let _ = child.wait();
-        let text = reader.join().ok().and_then(Result::ok).unwrap_or_default();
-        match ended {
-            None => Err(format!("no end after {} s", PATIENCE.as_secs())),
-            Some(false) => Err("it failed".to_owned()),
-            Some(true) => watts(&text),
-        }
+        watts(&String::from_utf8_lossy(&ended?))
     }
 }
 
-/// Whether it succeeded; nothing if it takes too long.
-fn wait(child: &mut Child) -> Option<bool> {
+/// The text of a command that succeeds in time.
+fn outcome(child: &mut Child, mut output: ChildStdout) -> Result<Vec<u8>, String> {
     let until = Instant::now() + PATIENCE;
-    while Instant::now() < until {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status.success()),
-            Ok(None) => std::thread::sleep(Duration::from_millis(5)),
-            Err(_) => return Some(false),
+    let mut text = Vec::new();
+    loop {
+        let ended = child.try_wait().map_err(|cause| cause.to_string())?;
+        // Nothing more to read now, or nothing more at all.
+        let _ = (&mut output).take(LENGTH_MAX + 1).read_to_end(&mut text);
+        if text.len() as u64 > LENGTH_MAX {
+            return Err(format!("it printed more than {LENGTH_MAX} bytes"));
+        }
+        match ended {
+            Some(status) if status.success() => return Ok(text),
+            Some(status) => return Err(format!("it failed ({status})")),
+            None if Instant::now() >= until => return Err(format!("no end after {} s", PATIENCE.as_secs())),
+            None => std::thread::sleep(Duration::from_millis(5)),
         }
     }
-    None
 }
 
 fn end_group(child: &Child) {
@@ -140,9 +142,12 @@ mod tests {
             ("echo many", "`many`"),
             ("echo -5", "no number of watts"),
             ("echo NaN", "no number of watts"),
-            ("exit 3", "it failed"),
+            ("exit 3", "it failed (exit status: 3)"),
+            ("kill -9 $$", "signal: 9"),
             ("true", "no number of watts"),
-            ("yes 1", "it failed"),
+            ("printf '\\377 volts'", "volts`"),
+            ("yes 1", "more than 4096 bytes"),
+            ("trap '' PIPE; head -c 3000000 /dev/zero; echo 5", "more than 4096 bytes"),
             ("sleep 60", "no end"),
         ] {
             let error = told(command).unwrap_err();
@@ -164,6 +169,11 @@ mod tests {
         let began = Instant::now();
         assert_eq!(told("sleep 600 & echo 7"), Ok(7.0));
         assert!(began.elapsed() < PATIENCE, "the child was ended");
+        // A child in a session of its own outlives its parent, and keeps its output open.
+        let began = Instant::now();
+        assert_eq!(told("setsid sleep 20 & echo 7"), Ok(7.0));
+        assert!(told("setsid sleep 20; echo 7").unwrap_err().contains("no end"));
+        assert!(began.elapsed() < 2 * PATIENCE, "nothing waits for that child");
     }
 
     #[test]
