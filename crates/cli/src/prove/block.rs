@@ -71,6 +71,9 @@ pub struct Ran {
     pub broken: Option<anyhow::Error>,
 }
 
+/// Why a block of a service without work does not count.
+pub const NO_REQUESTS: &str = "no requests were seen";
+
 /// Runs it on a thread of its own: a daemon keeps its thread to the CPUs that are awake, and the
 /// next block's daemon must not begin there.
 pub fn run(order: &Order, request: Request<'_>, meters: &Meters, stop: &Stop, began: Instant) -> Result<Ran> {
@@ -226,6 +229,7 @@ impl Watched {
             measured_s: self.seconds,
             rate_per_s: self.requests.filter(|_| self.seconds > 0.0).map(|sum| sum / self.seconds),
             figures: BTreeMap::new(),
+            missing: BTreeMap::new(),
             missed_goal: None,
             void: None,
         };
@@ -235,9 +239,11 @@ impl Watched {
         };
         let sample = meters.take(begin, end);
         let Some(rate) = block.rate_per_s.filter(|rate| *rate > 0.0) else {
-            block.void = Some("no requests were seen".to_owned());
+            block.void = Some(NO_REQUESTS.to_owned());
             return block;
         };
+        block.missing =
+            sample.missing.into_iter().map(|(meter, why)| (Figure::Watts(meter).to_string(), why)).collect();
         let mut put = |figure: Figure, value: Option<f64>| {
             block
                 .figures

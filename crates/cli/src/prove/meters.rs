@@ -15,6 +15,7 @@
 use crate::command_meter::CommandMeter;
 use linux::{EnergyMeter, PowerSensor, Root, UsageMeter};
 use machine::{CpuList, CstateKind, Duration, EnergySource, Instant};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -51,6 +52,8 @@ struct Tracks {
     awake_s: Track,
     sensors: Vec<Track>,
     commands: Vec<Track>,
+    /// Why a command's last reading was none, if so.
+    failures: Vec<Option<String>>,
 }
 
 /// A meter of power and how it knows it.
@@ -65,6 +68,8 @@ pub struct MeterName {
 pub struct Sample {
     /// In the order of the meters.
     pub watts: Vec<Option<f64>>,
+    /// Why a command has none, by the name of the meter.
+    pub missing: BTreeMap<String, String>,
     pub busy_cpus: Option<f64>,
     pub awake_cpus: Option<f64>,
 }
@@ -107,14 +112,17 @@ impl Meters {
         let tracks = Arc::new(Mutex::new(Tracks {
             sensors: sensors.iter().map(|_| Track::default()).collect(),
             commands: commands.iter().map(|_| Track::default()).collect(),
+            failures: vec![None; commands.len()],
             ..Tracks::default()
         }));
         let over = Arc::new(AtomicBool::new(false));
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         for (at, command) in commands.into_iter().enumerate() {
             threads.push(repeat(every, &over, &tracks, move |tracks| {
-                let Ok(watts) = command.read() else { return };
-                locked(tracks).commands[at].samples.push((linux::now(), watts));
+                let read = command.read();
+                let mut tracks = locked(tracks);
+                tracks.failures[at] = read.as_ref().err().cloned();
+                tracks.commands[at].samples.extend(read.ok().map(|watts| (linux::now(), watts)));
             }));
         }
         let root = root.clone();
@@ -152,6 +160,11 @@ impl Meters {
         let mut tracks = locked(&self.tracks);
         let commands: Vec<_> = tracks.commands.iter().map(|track| track.mean(begin, end)).collect();
         let sensors: Vec<_> = tracks.sensors.iter().map(|track| track.mean(begin, end)).collect();
+        let late = || "no reading of it ended in the part that counts".to_owned();
+        let missing = self.names.iter().zip(commands.iter().zip(&tracks.failures));
+        let missing = missing.filter(|(_, (mean, _))| mean.is_none());
+        let missing =
+            missing.map(|(name, (_, why))| (name.name.clone(), why.clone().unwrap_or_else(late))).collect();
         let counted = tracks.joules.growth(begin, end);
         let watts = if self.counts_first {
             commands.into_iter().chain([counted]).chain(sensors).collect()
@@ -160,10 +173,11 @@ impl Meters {
         };
         let sample = Sample {
             watts,
+            missing,
             busy_cpus: tracks.busy_s.growth(begin, end),
             awake_cpus: tracks.awake_s.growth(begin, end),
         };
-        let Tracks { joules, busy_s, awake_s, sensors, commands } = &mut *tracks;
+        let Tracks { joules, busy_s, awake_s, sensors, commands, .. } = &mut *tracks;
         for track in [joules, busy_s, awake_s].into_iter().chain(sensors).chain(commands) {
             track.samples.retain(|(at, _)| *at > end);
         }

@@ -58,6 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if config.record.is_some() {
         return Err(usage("a block records nothing\nhint: leave `record` out of the file"));
     }
+    args.check_epochs(settling, config.epoch)?;
     let root = block::root_of(&governing);
     if let Some(daemon) = running(&config.socket) {
         return Err(coded(
@@ -151,7 +152,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             }
             Ok(ran) => {
                 if let Some(folder) = &mut folder {
-                    folder.block(&ran.block)?;
+                    folder.block(&ran.block);
                 }
                 blocks.push(ran.block);
                 tell::block(args, &setup, &blocks[at as usize], plan.power_so_far(&blocks).as_ref());
@@ -175,20 +176,32 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let outcome = plan.outcome(&blocks, end);
     let tariff = args.electricity.tariff();
     let year = outcome.watts_saved.filter(|_| tariff.is_given()).map(|watts| tariff.year(watts));
-    if let Some(folder) = folder {
-        let at = folder.end(&setup, &blocks, &outcome, year.as_ref())?;
+    let kept = folder.map(|folder| folder.end(&setup, &blocks, &outcome, year.as_ref())).transpose();
+    if let Ok(Some(at)) = &kept {
         eprintln!("{at}");
     }
+    // The verdict is told though nothing may be kept of it.
     tell::end(args, &setup, &outcome, year.as_ref())?;
-    code(&outcome, broken)
+    match (code(&outcome, broken, || tell::remedy(&setup, &blocks, &outcome)), kept) {
+        (Ok(_), Err(lost)) => Err(lost),
+        (Err(error), Err(lost)) => {
+            eprintln!("{lost:#}");
+            Err(error)
+        }
+        (code, Ok(_)) => code,
+    }
 }
 
 /// The exit code: a goal that was missed, a service that went, a measurement that proves nothing.
-fn code(outcome: &Outcome, broken: Option<anyhow::Error>) -> Result<ExitCode> {
+fn code(
+    outcome: &Outcome,
+    broken: Option<anyhow::Error>,
+    remedy: impl FnOnce() -> String,
+) -> Result<ExitCode> {
     match (broken, outcome.verdict) {
         (Some(error), _) => Err(error.context(format!("the run ended after block {}", outcome.blocks))),
         (None, Verdict::Missed) => Ok(Exit::GoalMissed.into()),
-        (None, Verdict::Unproven) if outcome.end != End::Stopped => Ok(Exit::Invalid.into()),
+        (None, Verdict::Unproven) if outcome.end != End::Stopped => Err(coded(Exit::Invalid, remedy())),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -120,6 +120,22 @@ impl Args {
         Ok(settle)
     }
 
+    /// Refuses blocks in which no epoch could count: epochs begin with the block, and the first one to
+    /// end after the settling time only begins the count.
+    pub fn check_epochs(&self, settling: Duration, epoch: Duration) -> Result<()> {
+        let whole = self.block.as_nanos() / epoch.as_nanos().max(1);
+        let settled = settling.as_nanos().div_ceil(epoch.as_nanos().max(1));
+        if whole > settled.max(1) {
+            return Ok(());
+        }
+        Err(usage(format!(
+            "--block {}: no epoch of {epoch} ends in the part that counts, after {settling}\nhint: write \
+             --block {}, or a shorter epoch in --config FILE after --",
+            self.block,
+            settling.max(epoch) + epoch * 2
+        )))
+    }
+
     /// The words of `roost govern` that say the same, as it reads them.
     pub fn governing(&self) -> Result<GovernArgs> {
         let mut words = vec!["govern".to_owned()];

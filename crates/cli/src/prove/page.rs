@@ -12,7 +12,7 @@ use report::figures::{
 use report::money::Year;
 use report::run::RunInfo;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::PathBuf;
 use study::prove::{Block, End, Figure, Outcome, Treatment, Verdict};
 
@@ -37,6 +37,8 @@ pub struct Folder {
     place: PathBuf,
     blocks: File,
     info: Option<RunInfo>,
+    /// A line is missing in `blocks`.
+    is_short: bool,
 }
 
 impl Folder {
@@ -48,7 +50,7 @@ impl Folder {
         let place = KIND.place(args.out.as_deref(), started)?.make()?;
         run_folder::clear(&place, &[SUMMARY])?;
         let blocks = run_folder::begin(&place, BLOCKS)?;
-        Ok(Some(Self { place, blocks, info: None }))
+        Ok(Some(Self { place, blocks, info: None, is_short: false }))
     }
 
     pub fn info(&mut self, setup: &Setup) -> Result<()> {
@@ -60,10 +62,25 @@ impl Folder {
         Ok(())
     }
 
-    /// One line with one write, so that a kill leaves whole lines.
-    pub fn block(&mut self, block: &Block) -> Result<()> {
-        let line = format!("{}\n", serde_json::to_string(block)?);
-        Ok(self.blocks.write_all(line.as_bytes())?)
+    /// One line with one write, so that a kill leaves whole lines. A line for which there is no space
+    /// is told, and tried once more at the end: the blocks cost more than the file.
+    pub fn block(&mut self, block: &Block) {
+        let written = line(block).and_then(|line| {
+            let length = self.blocks.metadata()?.len();
+            self.blocks.write_all(line.as_bytes()).or_else(|cause| {
+                self.blocks.set_len(length)?;
+                self.blocks.seek(SeekFrom::End(0))?;
+                Err(cause)
+            })
+        });
+        if let Err(cause) = written
+            && !std::mem::replace(&mut self.is_short, true)
+        {
+            eprintln!(
+                "cannot write {}: {cause}; the run goes on: free some space before it ends",
+                self.place.join(BLOCKS).display()
+            );
+        }
     }
 
     pub fn end(
@@ -73,11 +90,20 @@ impl Folder {
         outcome: &Outcome,
         year: Option<&Year>,
     ) -> Result<String> {
+        if self.is_short {
+            run_folder::write(&self.place, BLOCKS, |file| {
+                blocks.iter().try_for_each(|block| file.write_all(line(block)?.as_bytes()))
+            })?;
+        }
         let document = crate::json::text(1, &tell::document(setup, outcome, year))?;
         run_folder::write(&self.place, SUMMARY, |file| file.write_all(document.as_bytes()))?;
         let Some(info) = &self.info else { return Ok(String::new()) };
         run_folder::write_report(&self.place, &page(info, setup, blocks, outcome, year))
     }
+}
+
+fn line(block: &Block) -> io::Result<String> {
+    Ok(format!("{}\n", serde_json::to_string(block)?))
 }
 
 pub fn page(info: &RunInfo, setup: &Setup, blocks: &[Block], outcome: &Outcome, year: Option<&Year>) -> Page {

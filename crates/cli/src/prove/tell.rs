@@ -46,6 +46,9 @@ pub fn block(args: &Args, setup: &Setup, block: &Block, power: Option<&Change>) 
         ];
         parts.into_iter().flatten().for_each(|part| line.push_str(&format!(", {part}")));
     }
+    for (name, why) in &block.missing {
+        line.push_str(&format!(", {} not known: {why}", figure(name, setup).0));
+    }
     if block.missed_goal == Some(true) {
         line.push_str(", goal MISSED");
     }
@@ -118,6 +121,42 @@ pub fn pairs(setup: &Setup, outcome: &Outcome) -> String {
         text.push_str(&format!(", {} left out: a block does not count", outcome.pairs_void));
     }
     text
+}
+
+/// Why nothing is proven, and how another run could prove it.
+pub fn remedy(setup: &Setup, blocks: &[Block], outcome: &Outcome) -> String {
+    let meter = setup.meters.first().map(|meter| Figure::Watts(meter.name.clone()).to_string());
+    let unknown = meter.map_or_else(Vec::new, |meter| {
+        let why = |block: &Block| block.missing.get(&meter).cloned();
+        blocks.iter().filter(|block| block.void.is_none()).filter_map(why).collect::<Vec<_>>()
+    });
+    let void: Vec<&str> = blocks.iter().filter_map(|block| block.void.as_deref()).collect();
+    let count = |number: usize| if number == 1 { "1 block".to_owned() } else { format!("{number} blocks") };
+    if let Some(why) = unknown.last()
+        && unknown.len() > void.len()
+    {
+        return format!(
+            "the power of {} is not known: {why}\nhint: mend --meter, which has to print watts at any \
+             time of the run",
+            count(unknown.len())
+        );
+    }
+    if let Some(why) = void.last()
+        && outcome.pairs_void >= outcome.pairs_unlike
+    {
+        let fix = if *why == super::block::NO_REQUESTS {
+            "send it requests while the run lasts (`roost load` can), or name the service that has them"
+        } else {
+            "write a longer --block"
+        };
+        return format!("{} not counted: {why}\nhint: {fix}", count(void.len()));
+    }
+    format!(
+        "{} pairs had rates over {} % apart\nhint: write a longer --block, more --blocks or a larger --like, \
+         or keep the load steady",
+        outcome.pairs_unlike,
+        100.0 * setup.like
+    )
 }
 
 /// True if the whole interval of the power is a saving.

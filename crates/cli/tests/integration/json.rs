@@ -159,7 +159,7 @@ fn each_command_that_ends_by_itself_prints_one_document() {
         skipped("the documents of a daemon's commands", &reason);
     } else {
         let socket = out("prove.sock");
-        let short = ["--port", &port, "--blocks", "8", "--block", "1s", "--", "--socket", &socket];
+        let short = ["--port", &port, "--blocks", "8", "--block", "2s", "--", "--socket", &socket];
         // Nothing is asked of the server, so nothing is proven; that is told as well.
         let mut words = short.to_vec();
         words.splice(6..6, ["--json"]);

@@ -192,3 +192,78 @@ fn a_service_that_ends_half_way_leaves_the_verdict_on_the_blocks_so_far() {
     let page = fs::read_to_string(folder.path().join("run/page.json")).expect("a page");
     assert!(page.contains("of 8 blocks"), "{page}");
 }
+
+#[test]
+fn a_full_disk_costs_the_files_and_not_the_verdict() {
+    if cannot("a proof on a full disk") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let _load = Load::on(server.port);
+    let before = server.place();
+    let _limits = IdleLimits::shared();
+    // One page is left there, for run.toml; a namespace takes the file system away with itself.
+    let script = "set -e; mount -t tmpfs -o size=64k none \"$1\"; head -c 61440 /dev/zero > \"$1/fill\"
+        code=0; \"$2\" prove --port \"$3\" --like 1000% --blocks 8 --block 2s --out \"$1/run\" \\
+            -- --policy fixed --cores 1 --socket \"$4\" || code=$?
+        cat \"$1/run/run.toml\"; [ ! -s \"$1/run/blocks.jsonl\" ]; exit $code";
+    let disk = folder.path().join("disk");
+    fs::create_dir(&disk).expect("a folder");
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(&disk)
+        .args([ROOST, &server.port.to_string()])
+        .arg(folder.path().join("s"))
+        .output()
+        .expect("unshare runs");
+    let [said, told] =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    assert!(said.contains("4 pairs of blocks compared") && said.contains("No difference"), "{said}\n{told}");
+    assert!(told.contains("block 8 of 8") && told.contains("No space left on device"), "{told}");
+    assert!(told.contains("free some space or name another folder"), "{told}");
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert_eq!(server.place(), before);
+}
+
+#[test]
+fn a_meter_that_fails_half_way_is_told_with_its_reason() {
+    if cannot("a proof whose meter fails") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let _load = Load::on(server.port);
+    let watts = folder.path().join("watts");
+    fs::write(&watts, "7\n").expect("a file");
+    let meter = format!("cat '{}'", watts.display());
+    let flags = ["--blocks", "8", "--block", "2s", "--meter", &meter];
+    let proof = Proof::start(folder.path(), &server, &flags, &ONE_CORE);
+    until_governed(&server);
+    fs::remove_file(&watts).expect("it is there");
+    let (code, said) = proof.end();
+    assert_eq!(code, Some(6), "{said}");
+    assert!(said.contains("not known: it failed (exit status: 1)"), "{said}");
+    assert!(said.contains("hint: mend --meter"), "{said}");
+    let last = blocks(folder.path()).pop().expect("a block");
+    let reason = &last["missing"][format!("watts {meter}")];
+    assert!(reason == "it failed (exit status: 1)" && last["figures"]["cores"].is_f64(), "{last}");
+}
+
+#[test]
+fn a_proof_that_cannot_prove_says_how_another_one_could() {
+    if cannot("a proof without requests") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    // Nothing is asked of it.
+    let flags = ["--blocks", "8", "--block", "2s"];
+    let (code, said) = Proof::start(folder.path(), &server, &flags, &ONE_CORE).end();
+    assert_eq!(code, Some(6), "{said}");
+    assert!(said.contains("no requests were seen") && said.contains("hint: send it requests"), "{said}");
+    // No epoch of a second would end in the part that counts.
+    let flags = ["--blocks", "8", "--block", "1s"];
+    let (code, said) = Proof::start(folder.path(), &server, &flags, &ONE_CORE).end();
+    assert!(code == Some(2) && said.contains("hint: write --block 3.00s"), "{code:?} {said}");
+}

@@ -5,6 +5,7 @@ use crate::prove::outcome::Plan;
 use crate::prove::{Block, End, Figure, LikeLoad, Outcome, Treatment};
 use machine::EnergySource;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// `load-N.json`: blocks at one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -130,6 +131,7 @@ impl LoadBlock {
             measured_s: self.measured_s,
             rate_per_s: self.rate_per_s,
             figures: figures.collect(),
+            missing: BTreeMap::new(),
             missed_goal: self.missed_goal,
             void: self.is_void.then(|| "it does not count".to_owned()),
         }

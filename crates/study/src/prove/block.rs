@@ -39,6 +39,9 @@ pub struct Block {
     pub rate_per_s: Option<f64>,
     /// The figures, by name; one that could not be measured is not here.
     pub figures: BTreeMap<String, f64>,
+    /// Why a figure that was asked for is not there, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing: BTreeMap<String, String>,
     /// Whether the tail was over the goal, where both are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missed_goal: Option<bool>,
@@ -160,6 +163,7 @@ pub mod tests {
             measured_s: 40.0,
             rate_per_s: Some(rate),
             figures: [(Figure::Watts("m".to_owned()).to_string(), watts)].into(),
+            missing: BTreeMap::new(),
             missed_goal: Some(false),
             void: None,
         }

@@ -101,6 +101,7 @@ impl Trial {
             measured_s: ran.length_s,
             rate_per_s: Some(ran.rate),
             figures,
+            missing: BTreeMap::new(),
             missed_goal: None,
             void: None,
         })
