@@ -11,6 +11,7 @@
 //! second daemon is refused by name, and so is every command that would change the measured service.
 //! Everything goes back when the daemon's run ends.
 
+use super::client::ClientTail;
 use super::meters::Meters;
 use super::options::Instead;
 use crate::daemon::{Request, View, begin, locked, refused};
@@ -76,7 +77,13 @@ pub const NO_REQUESTS: &str = "no requests were seen";
 
 /// Runs it on a thread of its own: a daemon keeps its thread to the CPUs that are awake, and the
 /// next block's daemon must not begin there.
-pub fn run(order: &Order, request: Request<'_>, meters: &Meters, stop: &Stop, began: Instant) -> Result<Ran> {
+pub fn run(
+    order: &Order,
+    request: Request<'_>,
+    meters: (&Meters, Option<&ClientTail>),
+    stop: &Stop,
+    began: Instant,
+) -> Result<Ran> {
     std::thread::scope(|scope| {
         let block = scope.spawn(|| run_here(order, request, meters, stop, began));
         block.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -86,7 +93,7 @@ pub fn run(order: &Order, request: Request<'_>, meters: &Meters, stop: &Stop, be
 fn run_here(
     order: &Order,
     request: Request<'_>,
-    meters: &Meters,
+    (meters, client): (&Meters, Option<&ClientTail>),
     stop: &Stop,
     began: Instant,
 ) -> Result<Ran> {
@@ -131,6 +138,12 @@ fn run_here(
         block.void = Some(format!("{error:#}"));
     } else if stop.has_come() {
         block.void = Some("a signal came before its end".to_owned());
+    }
+    // Nothing is held any longer: an answer that takes long costs the service nothing.
+    if let Some((client, end)) = client.zip(view.span.map(|(_, end)| end))
+        && block.void.is_none()
+    {
+        client.add(&mut block, end);
     }
     Ok(Ran { block, broken })
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   options.rs         the arguments
 //!   block.rs           one block: `roost govern` for so long, or the same in a dry run
+//!   client.rs          the tail that clients see, from Prometheus
 //!   meters.rs          RAPL, sensors, commands, the model; busy and awake CPUs
 //!   tell.rs            lines while it runs, and the result as text
 //!   page.rs            the run's folder and its page
@@ -11,6 +12,7 @@
 //! The statistics are in [`study::prove`].
 
 mod block;
+mod client;
 mod meters;
 mod options;
 mod page;
@@ -25,6 +27,7 @@ use crate::signals::EndSignals;
 use ::daemon::{Prospect, running};
 use anyhow::Result;
 use block::{Order, Stop};
+use client::ClientTail;
 use machine::{Duration, Goal};
 use meters::Meters;
 use options::Instead;
@@ -83,6 +86,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         remark.iter().for_each(|remark| eprintln!("{remark}"));
         commands.push(meter);
     }
+    let mut client = None;
+    if let Some(url) = &args.client_tail {
+        let (tail, remark) = ClientTail::open(url, args.block - settling)?;
+        remark.iter().for_each(|remark| eprintln!("{remark}"));
+        client = Some(tail);
+    }
     let started = crate::run_folder::started()?;
     let seed = args.seed.unwrap_or_else(|| linux::now().as_nanos() % 1_000_000);
     let mut folder = page::Folder::begin(args, &started)?;
@@ -108,6 +117,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(folder) = &mut folder {
         folder.info(&setup)?;
     }
+    let tariff = args.electricity.tariff();
+    let year =
+        |outcome: &Outcome| outcome.watts_saved.filter(|_| tariff.is_given()).map(|watts| tariff.year(watts));
     tell::begin(args, &setup);
     let began = linux::now();
     let mut blocks: Vec<Block> = Vec::new();
@@ -136,7 +148,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             length: Some(args.block),
             whole: Vec::new(),
         };
-        match block::run(&order, request, &meters, &stop, began) {
+        match block::run(&order, request, (&meters, client.as_ref()), &stop, began) {
             // Nothing has been measured yet: an error like that of any command.
             Err(error) if blocks.is_empty() => return Err(error),
             Err(error) => {
@@ -171,11 +183,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             end = stops;
             break;
         }
+        if let Some(folder) = &folder
+            && blocks.len().is_multiple_of(2)
+        {
+            let outcome = plan.outcome(&blocks, End::Stopped);
+            folder.so_far(&setup, &blocks, &outcome, year(&outcome).as_ref());
+        }
     }
     drop(meters);
     let outcome = plan.outcome(&blocks, end);
-    let tariff = args.electricity.tariff();
-    let year = outcome.watts_saved.filter(|_| tariff.is_given()).map(|watts| tariff.year(watts));
+    let year = year(&outcome);
     let kept = folder.map(|folder| folder.end(&setup, &blocks, &outcome, year.as_ref())).transpose();
     if let Ok(Some(at)) = &kept {
         eprintln!("{at}");

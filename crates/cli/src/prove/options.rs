@@ -42,6 +42,10 @@ pub struct Args {
     /// A meter: this command prints watts; may be given again
     #[arg(long, value_name = "COMMAND")]
     pub meter: Vec<String>,
+    /// The tail that clients see: a Prometheus query of one value in seconds, as
+    /// http://HOST:PORT/api/v1/query?query=..., evaluated at each block's end
+    #[arg(long, value_name = "URL")]
+    pub client_tail: Option<String>,
     #[command(flatten)]
     pub electricity: TariffArgs,
     /// Of the order of the blocks [default: from the clock, and printed]

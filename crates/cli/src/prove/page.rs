@@ -83,6 +83,12 @@ impl Folder {
         }
     }
 
+    /// The results of the blocks so far, for a run that is killed before its end.
+    pub fn so_far(&self, setup: &Setup, blocks: &[Block], outcome: &Outcome, year: Option<&Year>) {
+        // The end tells of a full disk.
+        let _ = self.results(setup, blocks, outcome, year);
+    }
+
     pub fn end(
         self,
         setup: &Setup,
@@ -95,6 +101,16 @@ impl Folder {
                 blocks.iter().try_for_each(|block| file.write_all(line(block)?.as_bytes()))
             })?;
         }
+        self.results(setup, blocks, outcome, year)
+    }
+
+    fn results(
+        &self,
+        setup: &Setup,
+        blocks: &[Block],
+        outcome: &Outcome,
+        year: Option<&Year>,
+    ) -> Result<String> {
         let document = crate::json::text(1, &tell::document(setup, outcome, year))?;
         run_folder::write(&self.place, SUMMARY, |file| file.write_all(document.as_bytes()))?;
         let Some(info) = &self.info else { return Ok(String::new()) };
@@ -122,7 +138,8 @@ pub fn page(info: &RunInfo, setup: &Setup, blocks: &[Block], outcome: &Outcome, 
             outcome.blocks, setup.blocks
         )),
         End::Stopped => page.alarms.push(format!(
-            "A signal ended the run after {} of {} blocks; its intervals are those that hold at any end.",
+            "A signal ended the run after {} of {} blocks, or it goes on; its intervals are those that hold \
+             at any end.",
             outcome.blocks, setup.blocks
         )),
         End::Whole | End::Narrow | End::Missed => {}
@@ -215,6 +232,11 @@ fn over_time(setup: &Setup, blocks: &[Block], is_modelled: bool) -> Section {
     let mut tail = lines("The tail", "Each mark is a block.", response, &of(Figure::Tail));
     tail.limit = setup.goal.map(|goal| Limit::level(format!("goal {goal}"), goal.latency.as_nanos() as f64));
     parts.push(tail.part());
+    if blocks.iter().any(|block| of(Figure::ClientTail)(block).is_some()) {
+        let response = Quantity::new("response time", Unit::Nanoseconds).log();
+        let see = "As its clients measure it. Each mark is a block.";
+        parts.push(lines("The client tail", see, response, &of(Figure::ClientTail)).part());
+    }
     let requests = Quantity::new("requests", Unit::PerSecond);
     parts.push(lines("Requests", "Answered per second.", requests, &|block| block.rate_per_s).part());
     let cpus = Quantity::new("CPUs", Unit::Count);

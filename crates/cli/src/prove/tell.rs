@@ -40,6 +40,7 @@ pub fn block(args: &Args, setup: &Setup, block: &Block, power: Option<&Change>) 
         let parts = [
             block.rate_per_s.map(|rate| format!("{rate:.0}/s")),
             of(Figure::Tail).map(|tail| format!("{} {}", tail_name(setup), Unit::Nanoseconds.text(tail))),
+            of(Figure::ClientTail).map(|tail| format!("client tail {}", Unit::Nanoseconds.text(tail))),
             watts.map(|watts| format!("{watts:.2} W")),
             of(Figure::Cores).map(|cores| format!("{cores:.1} cores")),
             of(Figure::BusyCpus).map(|busy| format!("{busy:.2} CPUs busy")),
@@ -81,9 +82,7 @@ pub fn figure(name: &str, setup: &Setup) -> (String, fn(f64) -> String) {
             })
         }
         Ok(Figure::Tail) => (tail_name(setup), |tail| Unit::Nanoseconds.text(tail)),
-        Ok(Figure::ClientTail) => {
-            (format!("{} at its clients", tail_name(setup)), |tail| Unit::Nanoseconds.text(tail))
-        }
+        Ok(Figure::ClientTail) => ("client tail".to_owned(), |tail| Unit::Nanoseconds.text(tail)),
         Ok(Figure::BusyCpus) => ("CPUs busy".to_owned(), |cpus| format!("{cpus:.3}")),
         Ok(Figure::CpuPerRequest) => {
             ("CPU time per request".to_owned(), |secs| Unit::Nanoseconds.text(secs * 1e9))

@@ -6,7 +6,8 @@ use crate::governing::{Load, Memcached, cannot};
 use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -266,4 +267,82 @@ fn a_proof_that_cannot_prove_says_how_another_one_could() {
     let flags = ["--blocks", "8", "--block", "1s"];
     let (code, said) = Proof::start(folder.path(), &server, &flags, &ONE_CORE).end();
     assert!(code == Some(2) && said.contains("hint: write --block 3.00s"), "{code:?} {said}");
+}
+
+/// A Prometheus server that answers its questions in turn, the last answer for ever.
+fn prometheus(values: &'static [&'static str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = format!("http://{}/api/v1/query?query=", listener.local_addr().expect("it is bound"));
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let stream = stream.expect("a client");
+            let mut lines = BufReader::new(&stream).lines().map(|line| line.expect("text"));
+            let line = lines.next().expect("a question");
+            assert!(line.contains("?query=x%5B") && line.contains("s%5D&time="), "{line}");
+            lines.find(String::is_empty).expect("an end");
+            let value = values[number.min(values.len() - 1)];
+            let body = format!(
+                r#"{{"status":"success","data":{{"resultType":"vector","result":[{{"metric":{{}},"value":[1,"{value}"]}}]}}}}"#
+            );
+            let head = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length:";
+            write!(&stream, "{head} {}\r\n\r\n{body}", body.len()).expect("it listens");
+        }
+    });
+    at
+}
+
+#[test]
+fn the_tail_of_the_clients_is_a_figure_and_a_block_without_it_loses_nothing_else() {
+    if cannot("a proof with the clients' own tail") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let _load = Load::on(server.port);
+    // The first answer is to the try before the run.
+    let url = prometheus(&["0.001", "0.002", "NaN", "0.004"]) + "x[$__range]";
+    let flags = ["--blocks", "10", "--block", "2s", "--client-tail", &url];
+    let (code, said) = Proof::start(folder.path(), &server, &flags, &ONE_CORE).end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("client tail 2.00 ms") && said.contains("client tail 4.00 ms"), "{said}");
+    assert!(said.contains("client tail not known: the query gives NaN, no time"), "{said}");
+    let blocks = blocks(folder.path());
+    let tails: Vec<&Value> = blocks.iter().map(|block| &block["figures"]["client_tail_ns"]).collect();
+    assert!(
+        tails[0] == 2e6 && tails[1].is_null() && tails[2..].iter().all(|&tail| *tail == 4e6),
+        "{tails:?}"
+    );
+    assert!(blocks[1]["missing"]["client_tail_ns"].is_string() && blocks[1]["void"].is_null());
+    let summary = summary(folder.path());
+    let changes = summary["changes"].as_array().expect("changes");
+    let change = changes.iter().find(|change| change["figure"] == "client_tail_ns").expect("it");
+    assert!(change["pairs"] == 4 && change["change"] == 0.0 && change["low"].is_f64(), "{change}");
+    assert_eq!(summary["pairs"], 5);
+}
+
+#[test]
+fn a_killed_proof_leaves_the_verdict_on_its_blocks() {
+    if cannot("a proof that is killed between blocks") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let before = server.place();
+    let _load = Load::on(server.port);
+    let proof = Proof::start(folder.path(), &server, &["--blocks", "40", "--block", "2s"], &ONE_CORE);
+    let began = Instant::now();
+    let known = || fs::read_to_string(folder.path().join("run/blocks.jsonl")).unwrap_or_default();
+    while known().lines().count() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(60), "no blocks");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    signal(proof.child.id(), "KILL");
+    let _ = proof.end();
+    let restore = Command::new(ROOST).arg("restore").output().expect("roost runs");
+    assert!(restore.status.success(), "{restore:?}");
+    assert_eq!(server.place(), before);
+    let summary = summary(folder.path());
+    assert!(summary["end"] == "stopped" && summary["pairs"] == 1, "{summary}");
+    let report = Command::new(ROOST).arg("report").arg(folder.path().join("run")).output().expect("it runs");
+    assert!(report.status.success(), "{report:?}");
 }
