@@ -214,6 +214,15 @@ pub struct Effect<'a> {
     pub moved: Vec<Moved>,
 }
 
+impl Effect<'_> {
+    /// The way to see it, where no run of this build shows it or none was asked for.
+    pub fn elsewhere(&self) -> Option<String> {
+        let correction = self.correction;
+        let asked = || format!("`roost-papers {} --corrections`", correction.papers());
+        correction.elsewhere().or_else(|| self.moved.is_empty().then(asked))
+    }
+}
+
 fn id_of<S: Serializer>(correction: &&Correction, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&correction.id)
 }
@@ -227,7 +236,8 @@ pub struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// In these figures. `length` gives a document the length of the figure's own runs.
+    /// In these figures; of their other numbers, in those that the correction names in full. `length`
+    /// gives a document the length of the figure's own runs.
     pub fn new(
         library: &'a Library,
         correction: &'a Correction,
@@ -236,7 +246,9 @@ impl<'a> Plan<'a> {
     ) -> Result<Self> {
         let mut plan = Self { correction, claims: Vec::new(), boards: Vec::new() };
         for (study, board) in studies {
-            let claims = super::claims(&library.headlines, study);
+            let mut claims = super::claims(&library.headlines, study);
+            let printed = super::claims(&library.printed, study);
+            claims.extend(printed.into_iter().filter(|claim| correction.claims.contains(&claim.id)));
             if claims.is_empty() {
                 continue;
             }

@@ -68,6 +68,8 @@ pub struct Request {
     pub is_short: bool,
     /// Show the effect of each correction alone.
     pub corrections: bool,
+    /// Show it only in these.
+    pub undo: Vec<String>,
     /// Vary each ESTIMATE that a claim rests on.
     pub sensitivity: bool,
     /// Vary only in these.
@@ -174,7 +176,10 @@ pub fn reproduce<'a>(
 ) -> Result<Reproduction<'a>> {
     let planned = plan(library, request)?;
     // A wrong name is refused before the first run.
-    let only_varied = if request.vary.is_empty() { None } else { Some(library.select(&request.vary)?) };
+    let some = |names: &[String]| {
+        if names.is_empty() { Ok(None) } else { library.select(names).map(Some) }
+    };
+    let (only_varied, only_undone) = (some(&request.vary)?, some(&request.undo)?);
     let threads = request
         .threads
         .map_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get), NonZeroUsize::get);
@@ -200,11 +205,7 @@ pub fn reproduce<'a>(
     let mut plans: Vec<Option<Plan<'_>>> = Vec::new();
     if request.sensitivity || !request.vary.is_empty() {
         for (study, _) in &planned {
-            let is_varied = only_varied.as_ref().is_none_or(|only| {
-                let (paper, figure) = (study.paper.name, &study.figure.name);
-                only.iter().any(|(other, name)| other.name == paper && name == figure)
-            });
-            let plan = is_varied.then(|| {
+            let plan = is_among(study, only_varied.as_ref()).then(|| {
                 Plan::new(library, study, claims(&library.headlines, study), |document| {
                     request.length(document)
                 })
@@ -215,9 +216,11 @@ pub fn reproduce<'a>(
         runs.make(&missing, threads, request.is_silent)?;
     }
     let mut undone: Vec<corrections::Plan<'_>> = Vec::new();
-    if request.corrections {
+    if request.corrections || only_undone.is_some() {
+        let meant: Vec<(Study, Board)> =
+            (planned.iter()).filter(|(study, _)| is_among(study, only_undone.as_ref())).cloned().collect();
         for correction in &library.corrections {
-            undone.push(corrections::Plan::new(library, correction, &planned, |document| {
+            undone.push(corrections::Plan::new(library, correction, &meant, |document| {
                 request.length(document)
             })?);
         }
@@ -227,7 +230,9 @@ pub fn reproduce<'a>(
     let runs: &Runs = runs;
     let mut effects: Vec<Effect> = undone.iter().map(|plan| plan.effect(runs)).collect();
     // Of figures that are not among these, nothing is known.
-    effects.retain(|effect| !effect.moved.is_empty() || effect.correction.elsewhere().is_some());
+    effects.retain(|effect| {
+        only_undone.is_some() || !effect.moved.is_empty() || effect.correction.elsewhere().is_some()
+    });
     let mut tables: Vec<Vec<Sensitivity>> =
         plans.iter().map(|plan| plan.as_ref().map_or_else(Vec::new, |plan| plan.tables(runs))).collect();
     tables.resize_with(planned.len(), Vec::new);
@@ -269,6 +274,13 @@ fn untried<'a>(library: &'a Library, figures: &[Figured<'_>]) -> Result<Vec<Judg
     };
     let without = library.headlines.iter().filter(|claim| !has_figure(claim) && is_whole(&claim.paper));
     Ok(without.map(Judged::untried).collect())
+}
+
+/// Whether a figure is one of `only`; without these, every one is.
+fn is_among(study: &Study, only: Option<&Vec<(library::Paper, String)>>) -> bool {
+    only.is_none_or(|only| {
+        only.iter().any(|(paper, name)| paper.name == study.paper.name && *name == study.figure.name)
+    })
 }
 
 fn claims<'a>(all: &'a [claim::Claim], study: &Study) -> Vec<&'a claim::Claim> {
@@ -356,7 +368,8 @@ mod tests {
             for named in &correction.claims {
                 let start = named.trim_end_matches('*');
                 let is_one = |claim: &claim::Claim| claim.id.starts_with(start);
-                assert!(library.headlines.iter().any(is_one), "{}: {named}", correction.id);
+                let is_known = library.headlines.iter().chain(&library.printed).any(is_one);
+                assert!(is_known, "{}: {named}", correction.id);
             }
             let plan =
                 corrections::Plan::new(&library, correction, &planned, |document| Ok(document.clone()));

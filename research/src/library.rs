@@ -167,6 +167,11 @@ impl Library {
         found
     }
 
+    /// A claim or another number, by its name.
+    pub fn claim(&self, id: &str) -> Option<&Claim> {
+        self.headlines.iter().chain(&self.printed).find(|claim| claim.id == id)
+    }
+
     /// A source outside Roost has taken an ESTIMATE's place: no figure uses it any more.
     pub fn is_replaced(&self, wanted: &str) -> bool {
         self.replaced().iter().any(|(key, _)| key == wanted)

@@ -29,7 +29,8 @@ Examples:
   roost-papers all --sensitivity       and which ESTIMATE moves each claim most
   roost-papers all --short             the same pages in ten minutes, with wider intervals
   roost-papers all --corrections       and the effect of each correction alone
-  roost-papers all --vary tradeoffs,carb/1    the same for these alone
+  roost-papers all --undo tradeoffs,carb/1    the same for these figures alone
+  roost-papers all --vary tradeoffs,carb/1    ESTIMATEs in these alone
   roost-papers validate DIR            the same runs simulated: predicted beside measured
   roost-papers authors DIR             real runs of a paper's authors: power, tail, those left out")]
 #[command(args_conflicts_with_subcommands = true)]
@@ -51,6 +52,9 @@ struct Args {
     /// Show each correction's effect alone: all of them but this one, against all
     #[arg(long)]
     corrections: bool,
+    /// Show it only in these papers and figures; stories take long, runs for each correction
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    undo: Vec<String>,
     /// Vary each ESTIMATE that a claim rests on by 30 % to either side
     #[arg(long)]
     sensitivity: bool,
@@ -123,6 +127,7 @@ impl Args {
             is_quick: self.quick,
             is_short: self.short,
             corrections: self.corrections,
+            undo: self.undo.clone(),
             sensitivity: self.sensitivity,
             vary: self.vary.clone(),
             threads: self.threads,

@@ -175,7 +175,7 @@ fn corrected(text: &mut String, reproduction: &Reproduction<'_>) {
     text.push_str(
         "\n## Each correction alone\n\nAll corrections but one, against all, from the same seeds.\n",
     );
-    for Effect { correction, moved } in &reproduction.effects {
+    for effect @ Effect { correction, moved } in &reproduction.effects {
         let _ = writeln!(
             text,
             "\n`{}`: {}. Source: {}.",
@@ -183,14 +183,13 @@ fn corrected(text: &mut String, reproduction: &Reproduction<'_>) {
             cell(&correction.change),
             cell(&correction.source)
         );
-        if let Some(elsewhere) = correction.elsewhere() {
+        if let Some(elsewhere) = effect.elsewhere() {
             let _ = writeln!(text, "To see its effect: {elsewhere}.");
             continue;
         }
         text.push_str("\n| claim | all corrected | without it | |\n|---|---|---|---|\n");
         for moved in moved {
-            let claims = &reproduction.library.headlines;
-            let Some(claim) = claims.iter().find(|claim| claim.id == moved.claim) else { continue };
+            let Some(claim) = reproduction.library.claim(&moved.claim) else { continue };
             let number = |value: &Result<f64, String>| match value {
                 Ok(value) => claim.text(*value),
                 Err(problem) => cell(problem),

@@ -146,14 +146,14 @@ fn replaced(reproduction: &Reproduction<'_>) -> Option<Section> {
 /// The effect of each correction alone.
 fn corrected(reproduction: &Reproduction<'_>) -> Option<Section> {
     let mut parts = Vec::new();
-    for Effect { correction, moved } in &reproduction.effects {
+    for effect @ Effect { correction, moved } in &reproduction.effects {
         let mut about = format!("{}: {}. Source: {}.", correction.id, correction.change, correction.source);
-        if let Some(elsewhere) = correction.elsewhere() {
+        if let Some(elsewhere) = effect.elsewhere() {
             about += &format!(" To see its effect: {elsewhere}.");
         }
         parts.push(Part::Text(about));
         let row = |moved: &Moved| {
-            let claim = reproduction.library.headlines.iter().find(|claim| claim.id == moved.claim)?;
+            let claim = reproduction.library.claim(&moved.claim)?;
             let number = |value: &Result<f64, String>| {
                 value.as_ref().map_or_else(Clone::clone, |&value| claim.text(value))
             };

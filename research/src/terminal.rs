@@ -15,6 +15,8 @@ use study::grid::Planned;
 pub fn list(library: &Library, request: &Request) -> anyhow::Result<String> {
     let names = &request.names;
     let names = if names.is_empty() { library.names()? } else { library.select(names)? };
+    let undo = &request.undo;
+    let only_undone = if undo.is_empty() { None } else { Some(library.select(undo)?) };
     let mut table = Table::new(
         1,
         ["", "runs", "requests", "minutes", "varied", "undone", "  title"].map(str::to_owned).to_vec(),
@@ -39,7 +41,8 @@ pub fn list(library: &Library, request: &Request) -> anyhow::Result<String> {
             let claims = super::claims(&library.headlines, &study.0);
             cost[1] = minutes(sensitivity::Plan::new(library, &study.0, claims, length)?.runs());
         }
-        if request.corrections {
+        let is_undone = super::is_among(&study.0, only_undone.as_ref());
+        if is_undone && (request.corrections || only_undone.is_some()) {
             let studies = [study.clone()];
             for correction in &library.corrections {
                 cost[2] += minutes(corrections::Plan::new(library, correction, &studies, length)?.runs());
@@ -137,15 +140,13 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
 fn corrected(effect: &Effect<'_>, reproduction: &Reproduction<'_>) -> String {
     let correction = effect.correction;
     let mut text = format!("\ncorrection {}: {}\n", correction.id, correction.change);
-    if let Some(elsewhere) = correction.elsewhere() {
+    if let Some(elsewhere) = effect.elsewhere() {
         let _ = writeln!(text, "{elsewhere}");
         return text;
     }
     let mut table = Table::new(1, ["", "all corrected", "without it", "verdict"].map(str::to_owned).to_vec());
     for moved in &effect.moved {
-        let Some(claim) = reproduction.library.headlines.iter().find(|claim| claim.id == moved.claim) else {
-            continue;
-        };
+        let Some(claim) = reproduction.library.claim(&moved.claim) else { continue };
         let number = |value: &Result<f64, String>| {
             value.as_ref().map_or_else(Clone::clone, |&value| claim.text(value))
         };

@@ -34,11 +34,13 @@ agent = """
 "#;
 
 /// The clients' queries: name, and the share of each number of keywords from 1.
-fn loads() -> [(&'static str, Vec<(u32, f64)>); 3] {
+fn loads() -> [(&'static str, Vec<(u32, f64)>); 4] {
     let mix = [0.24, 0.24, 0.22, 0.14, 0.05, 0.04, 0.03];
     let rare = (8..=KEYWORDS_MAX).map(|keywords| (keywords, 0.004));
     [
         ("low", vec![(4, 1.0)]),
+        // The folder `low` of their repository, Figure 3's runs.
+        ("one", vec![(1, 1.0)]),
         ("mix", (1..).zip(mix).chain(rare).collect()),
         ("high", (7..=KEYWORDS_MAX).map(|keywords| (keywords, 0.1)).collect()),
     ]
