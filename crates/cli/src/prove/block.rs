@@ -70,6 +70,8 @@ pub struct Order {
 pub struct Ran {
     pub block: Block,
     pub broken: Option<anyhow::Error>,
+    /// No epoch ended for a while: the service has gone, or this machine was held up.
+    pub was_silent: bool,
 }
 
 /// Why a block of a service without work does not count.
@@ -127,15 +129,12 @@ fn run_here(
     let _ = filter.join();
     let view = locked(&*view);
     let mut block = view.block(order, meters, started.since(began));
-    let broken = match finished.outcome {
-        Err(refusal) => Some(refused(refusal)),
-        Ok(()) if seen.was_silent.load(Ordering::SeqCst) => {
-            Some(anyhow::anyhow!("the service has ended, or is not seen any longer"))
-        }
-        Ok(()) => None,
-    };
+    let broken = finished.outcome.err().map(refused);
+    let was_silent = seen.was_silent.load(Ordering::SeqCst);
     if let Some(error) = &broken {
         block.void = Some(format!("{error:#}"));
+    } else if was_silent {
+        block.void = Some("its epochs ended late, or no longer".to_owned());
     } else if stop.has_come() {
         block.void = Some("a signal came before its end".to_owned());
     }
@@ -145,7 +144,7 @@ fn run_here(
     {
         client.add(&mut block, end);
     }
-    Ok(Ran { block, broken })
+    Ok(Ran { block, broken, was_silent })
 }
 
 /// When an epoch of the service ended last, and whether the block ended for want of one.

@@ -346,3 +346,23 @@ fn a_killed_proof_leaves_the_verdict_on_its_blocks() {
     let report = Command::new(ROOST).arg("report").arg(folder.path().join("run")).output().expect("it runs");
     assert!(report.status.success(), "{report:?}");
 }
+
+#[test]
+fn a_proof_that_is_held_up_for_a_while_goes_on() {
+    if cannot("a proof that is held up") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = Memcached::start(folder.path());
+    let _load = Load::on(server.port);
+    let before = server.place();
+    let proof = Proof::start(folder.path(), &server, &["--blocks", "8", "--block", "4s"], &ONE_CORE);
+    until_governed(&server);
+    // As a paused virtual machine, or one with more work than CPUs.
+    signal(proof.child.id(), "STOP");
+    std::thread::sleep(Duration::from_secs(7));
+    signal(proof.child.id(), "CONT");
+    let (code, said) = proof.end();
+    assert!(said.contains("block 8 of 8") && !said.contains("the service has ended"), "{code:?} {said}");
+    assert_eq!(server.place(), before);
+}
