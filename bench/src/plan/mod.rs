@@ -35,7 +35,7 @@ Examples:
   roost-bench plan --services memcached --predicted p/predictions.json --out p
   roost-bench plan --services memcached --rounds 2 --for 3s --settle 1s --loads 0.4")]
 pub struct Args {
-    /// Services: memcached, nginx; one whose program is missing is left out with a word
+    /// Services: memcached, nginx, elasticsearch; one that is missing is left out with a word
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "memcached,nginx")]
     services: Vec<Service>,
     /// The memcached, 1.6.45 for the published table
@@ -44,6 +44,15 @@ pub struct Args {
     /// The nginx program to start and measure
     #[arg(long, value_name = "FILE", default_value = "nginx")]
     nginx: PathBuf,
+    /// A search engine that runs: the address of its searches, see experiments/plan/elasticsearch
+    #[arg(long, value_name = "URL", requires_all = ["body", "words"])]
+    search: Option<String>,
+    /// The body of a search, with {words} in it
+    #[arg(long, value_name = "JSON", requires = "search")]
+    body: Option<String>,
+    /// A file of the words to search for, one to a line
+    #[arg(long, value_name = "FILE", requires = "search")]
+    words: Option<PathBuf>,
     /// Loads, as shares of the measured capacity
     #[arg(long, value_name = "SHARE,...", value_delimiter = ',', default_value = "0.15,0.4,0.65")]
     loads: Vec<f64>,
@@ -145,11 +154,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for &service in &args.services {
         match service.program(args) {
             Some(program) => found.push((service, program)),
-            None => run.remark(format!("{service}: its program is not here, so it is left out")),
+            None => run.remark(format!("{service}: it is not here, so it is left out")),
         }
     }
     if found.is_empty() {
-        return Err(usage("no service's program is here: name one with --memcached or --nginx"));
+        return Err(usage("no service is here: name one with --memcached, --nginx or --search"));
     }
     let folder = std::path::absolute(run.folder())?;
     let cases = match &args.predicted {
@@ -191,7 +200,7 @@ fn predictions(args: &Args, found: &[(Service, PathBuf)], folder: &Path) -> Resu
     }
     std::fs::write(&probed, &probe.stdout)?;
     for (service, program) in found {
-        let server = service.start(program)?;
+        let server = service.start(args, program)?;
         let capacity = server.capacity(args.length)?;
         eprintln!("{service}: {capacity:.0} requests/s at most");
         for &share in &args.loads {
@@ -318,7 +327,7 @@ fn measured(
     cores: usize,
     random: &mut Random,
 ) -> Result<Vec<Cell>> {
-    let server = service.start(program)?;
+    let server = service.start(args, program)?;
     let folder = tempfile::tempdir().context("a folder for observations")?;
     let mut values: BTreeMap<Setting, Vec<[Option<f64>; 4]>> = BTreeMap::new();
     let name = format!("{} at {:.0} %", case.service, case.share * 100.0);

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 pub enum Service {
     Memcached,
     Nginx,
+    Elasticsearch,
 }
 
 impl fmt::Display for Service {
@@ -22,6 +23,7 @@ impl fmt::Display for Service {
         f.write_str(match self {
             Self::Memcached => "memcached",
             Self::Nginx => "nginx",
+            Self::Elasticsearch => "elasticsearch",
         })
     }
 }
@@ -33,14 +35,23 @@ pub struct Running {
     _memcached: Option<Contestant>,
     _nginx: Option<super::Ends>,
     _folder: TempDir,
+    search: Option<Search>,
+}
+
+/// What is asked of a search engine that runs already.
+struct Search {
+    url: String,
+    body: String,
+    words: PathBuf,
 }
 
 impl Service {
-    /// Its program, if it is there.
+    /// Its program, if it is there; of a search engine that runs, the file of its words.
     pub fn program(self, args: &Args) -> Option<PathBuf> {
         let named = match self {
             Self::Memcached => &args.memcached,
             Self::Nginx => &args.nginx,
+            Self::Elasticsearch => return args.words.clone().filter(|file| file.is_file()),
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
         let beside = std::env::split_paths(&path).map(|folder| folder.join(named));
@@ -49,7 +60,7 @@ impl Service {
         files.into_iter().find(|file| file.is_file())
     }
 
-    pub fn start(self, program: &Path) -> Result<Running> {
+    pub fn start(self, args: &Args, program: &Path) -> Result<Running> {
         let folder = tempfile::tempdir().context("a folder for the service")?;
         match self {
             Self::Memcached => {
@@ -62,12 +73,35 @@ impl Service {
                 };
                 let server = stable.start(Who::Peer)?;
                 let port = server.port().context("memcached has no TCP port")?;
-                Ok(Running { service: self, port, _memcached: Some(server), _nginx: None, _folder: folder })
+                Ok(Running {
+                    service: self,
+                    port,
+                    _memcached: Some(server),
+                    _nginx: None,
+                    _folder: folder,
+                    search: None,
+                })
             }
             Self::Nginx => {
                 let (child, port) = nginx(program, folder.path())?;
                 let nginx = Some(super::Ends(child));
-                Ok(Running { service: self, port, _memcached: None, _nginx: nginx, _folder: folder })
+                Ok(Running {
+                    service: self,
+                    port,
+                    _memcached: None,
+                    _nginx: nginx,
+                    _folder: folder,
+                    search: None,
+                })
+            }
+            Self::Elasticsearch => {
+                let url = args.search.clone().context("--search is missing")?;
+                let body = args.body.clone().context("--body is missing")?;
+                let port = url.rsplit_once("//").map_or(url.as_str(), |(_, rest)| rest);
+                let port = port.split('/').next().and_then(|host| host.rsplit_once(':')?.1.parse().ok());
+                let port = port.with_context(|| format!("--search {url}: it names no port"))?;
+                let search = Some(Search { url, body, words: program.to_owned() });
+                Ok(Running { service: self, port, _memcached: None, _nginx: None, _folder: folder, search })
             }
         }
     }
@@ -115,6 +149,9 @@ impl Running {
         match self.service {
             Service::Memcached => format!("127.0.0.1:{}", self.port),
             Service::Nginx => format!("http://127.0.0.1:{}/page", self.port),
+            Service::Elasticsearch => {
+                self.search.as_ref().map_or_else(String::new, |search| search.url.clone())
+            }
         }
     }
 
@@ -124,6 +161,10 @@ impl Running {
         command.args(["--for", &format!("{}ms", length.as_millis())]);
         if self.service == Service::Memcached {
             command.args(["--keys", "10000", "--preload"]);
+        }
+        if let Some(search) = &self.search {
+            command.args(["--body", &search.body]);
+            command.arg("--words").arg(&search.words);
         }
         command.stdin(Stdio::null()).stderr(Stdio::null()).ends_with_parent();
         Ok(command)
