@@ -134,8 +134,9 @@ fn row(args: &Args, ranked: &Ranked, now: Option<f64>) -> Row {
         busy_cpus: cpus * outcome.working,
         wakes_per_s: outcome.idle_periods_per_s(),
         year: (tariff.is_given() && is_stable).then(|| tariff.year(power.server_watts)),
+        // The service as it is saves nothing.
         saved_a_year: now
-            .filter(|_| tariff.is_given() && is_stable)
+            .filter(|_| tariff.is_given() && is_stable && candidate.line.is_some())
             .map(|now| tariff.year(now - power.server_watts)),
     }
 }
