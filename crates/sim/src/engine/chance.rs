@@ -15,6 +15,8 @@ pub(super) struct Chance {
     pub pick: Random,
     /// The core to which a policy that delays wake-ups sends a request.
     pub route: Random,
+    /// How long each wake-up takes.
+    pub waking: Random,
     noise: Vec<Random>,
     clients: Vec<Random>,
 }
@@ -29,6 +31,7 @@ impl Chance {
             dispatch: of(DISPATCH),
             pick: of(PICK),
             route: of(ROUTE),
+            waking: of(WAKING),
             noise: (0..sources as u64).map(|source| of(NOISE + source)).collect(),
             clients: (0..u64::from(clients)).map(|client| of(CLIENTS + client)).collect(),
         }
@@ -58,6 +61,7 @@ impl Chance {
 /// Streams of a run's seed, far apart.
 const DISPATCH: u64 = 0x6469_7370 << 32;
 const PICK: u64 = 0x7069_636b << 32;
+const WAKING: u64 = 0x7761_6b65 << 32;
 const ROUTE: u64 = 0x726f_7574 << 32;
 const NOISE: u64 = 0x6e6f_6973 << 32;
 const CLIENTS: u64 = 0x636c_6965 << 32;

@@ -215,7 +215,11 @@ impl Engine {
         let core = &mut self.cores[cpu];
         core.doing = Doing::Waking;
         core.idle_since = now;
-        let exit = self.hardware.wake(cpu, now);
+        let mut exit = self.hardware.wake(cpu, now);
+        if self.setup.waking_spread > 0.0 {
+            let factor = (self.setup.waking_spread * self.chance.waking.normal()).exp();
+            exit = (exit as f64 * factor).round() as u64;
+        }
         self.metrics.idle(length);
         self.metrics.slept(state, length, &self.sleepers.table);
         if let Kind::Governors(governors) = &mut self.sleepers.kind {

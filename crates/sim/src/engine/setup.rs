@@ -215,6 +215,8 @@ pub struct Setup {
     pub tick: Option<Duration>,
     /// The period of each CPU's own timer; not zero.
     pub timer: Duration,
+    /// Deviation of the logarithm of each wake-up's time, whose median is the real exit latency.
+    pub waking_spread: f64,
     /// CPU time of a tick or timer that comes to an idle CPU.
     pub tick_cost: Duration,
     pub dispatch: Dispatch,

@@ -180,6 +180,9 @@ pub struct Responses {
     /// From ready to taken, the middle: the queue and the wake-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_p50_us: Option<Known<f64>>,
+    /// The same, ninetieth percentile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_p90_us: Option<Known<f64>>,
     pub histogram: Vec<Bucket>,
 }
 

@@ -67,6 +67,9 @@ fn machine(text: &mut Text, recording: &Recording) {
     if machine.virtual_machine == Some(true) {
         text.line("package = false", "derived: a virtual machine does not put sockets to sleep");
     }
+    if let Some(spread) = waking_spread(recording) {
+        text.known(&format!("waking_spread = {}", rounded(spread.value)), &spread);
+    }
     let halting: Vec<&State> = machine.states.iter().filter(|state| !state.polls).collect();
     if halting.is_empty() {
         text.remark("No idle state is shown by the kernel, so the preset's are taken: ESTIMATE.");
@@ -98,6 +101,26 @@ fn machine(text: &mut Text, recording: &Recording) {
         text.line(&entry, &format!("{waking}{power}"));
     }
     text.line("]", "");
+}
+
+/// The spread of wake-up times: that of the waits for a CPU, where CPUs are idle often enough for most
+/// waits to be wake-ups.
+fn waking_spread(recording: &Recording) -> Option<Known<f64>> {
+    const OFTEN: f64 = 0.3;
+    /// The standard normal distribution's ninetieth percentile.
+    const P90: f64 = 1.2816;
+    let responses = &recording.responses;
+    let (p50, p90) = (responses.waiting_p50_us.as_ref()?.value, responses.waiting_p90_us.as_ref()?.value);
+    let idle = 1.0 - recording.sleeps.busy_cpus.as_ref()?.value / f64::from(recording.cpus());
+    if idle < OFTEN || p50 <= 0.0 || p90 <= p50 {
+        return None;
+    }
+    let by = format!(
+        "lognormal through {p50:.1} and {p90:.1} us, the middle and the ninetieth percentile of ready to \
+         taken, while CPUs are idle {:.0} % of the time",
+        idle * 100.0
+    );
+    Some(Known::derived(((p90 / p50).ln() / P90).min(2.0), by))
 }
 
 fn server(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> {

@@ -90,6 +90,8 @@ pub struct Machine {
     /// The period of each CPU's own timer, which the governors see coming. 200 ms: the least
     /// retransmission timeout of TCP \[K\], which a CPU that sends replies nearly always has armed.
     pub timer: Option<Time>,
+    /// Deviation of the logarithm of a wake-up's real time.
+    pub waking_spread: Option<f64>,
     /// CPU time of a tick that comes to an idle CPU. 2 us \[D\].
     pub tick_cost: Option<Time>,
     /// Power of a core that polls, as a share of its power at work.

@@ -262,6 +262,11 @@ impl Document {
         if timer.is_zero() {
             return Err(self.wrong("machine.timer", "0", "give a period, such as 200ms"));
         }
+        let waking_spread = scenario.machine.waking_spread.unwrap_or(0.0);
+        if !(0.0..=MOST_SPREAD).contains(&waking_spread) {
+            let fix = "give 0 to 2: 0.5 puts the 90th percentile at 1.9 times the median";
+            return Err(self.wrong("machine.waking_spread", waking_spread.to_string(), fix));
+        }
         let tick = scenario.machine.tick.map_or(Some(Duration::from_millis(4)), |tick| tick.0);
         // The goal is the client's; the server has less, by the time outside it.
         let outside = server.outside.map_or(Duration::ZERO, |time| time.0);
@@ -283,6 +288,7 @@ impl Document {
         let setup = Setup {
             tick,
             timer,
+            waking_spread,
             tick_cost: scenario.machine.tick_cost.map_or(Duration::from_micros(2), |cost| cost.0),
             platform,
             dispatch: server.dispatch,
@@ -345,3 +351,6 @@ impl Document {
         demand.jobs(length).map_err(refused)
     }
 }
+
+/// The mean of a lognormal time with more is 7 medians.
+const MOST_SPREAD: f64 = 2.0;

@@ -24,6 +24,7 @@ mod siblings;
 mod stealing;
 mod streams;
 mod threads;
+mod waking;
 
 use sim::runner::{Task, run_all};
 use sim::scenario::Estimates;

@@ -109,15 +109,16 @@ pub fn responses(requests: &RequestPattern) -> Responses {
     let histogram = buckets
         .into_iter()
         .map(|(bucket, count)| Bucket { to_us: finite(LengthHistogram::bounds(bucket).1) / 1e3, count });
+    let waited = |percent| {
+        let time = requests.waiting.as_ref().and_then(|waiting| at(waiting, percent))?;
+        Some(Known::measured(time, "ready to taken, by probes"))
+    };
     Responses {
         mean_us: Some(Known::measured(times.mean() / 1e3, by)),
         p50_us: at(times, 50.0).map(|time| Known::measured(time, by)),
         p99_us: at(times, 99.0).map(|time| Known::measured(time, by)),
-        waiting_p50_us: requests
-            .waiting
-            .as_ref()
-            .and_then(|waiting| at(waiting, 50.0))
-            .map(|time| Known::measured(time, "ready to taken, by probes")),
+        waiting_p50_us: waited(50.0),
+        waiting_p90_us: waited(90.0),
         histogram: histogram.collect(),
     }
 }
