@@ -33,16 +33,16 @@ struct Seen {
 pub fn told(stopped: &AtomicBool) -> String {
     match travelled(stopped) {
         Ok(Road { predicted, measured, is_trusted }) => format!(
-            "Observed, planned, governed at {RATE} requests/s: for one core `roost plan` told p50 {:.0} us, \
-             p99 {:.0} us, {:.2} CPUs busy, {:.0} wake-ups/s; governed so it had {:.0} us, {:.0} us, {:.2}, \
+            "Observed, planned and governed: the store on one core at {RATE} requests/s. p50 {:.0} us told, \
+             {:.0} us measured; p99 {:.0} and {:.0} us; CPUs busy {:.2} and {:.2}; wake-ups/s {:.0} and \
              {:.0}.{}",
             predicted.p50_us,
-            predicted.p99_us,
-            predicted.busy_cpus,
-            predicted.wakes_per_s,
             measured.p50_us,
+            predicted.p99_us,
             measured.p99_us,
+            predicted.busy_cpus,
             measured.busy_cpus,
+            predicted.wakes_per_s,
             measured.wakes_per_s,
             if is_trusted { "" } else { " The plan itself called its figures worth little on this machine." },
         ),

@@ -98,7 +98,7 @@ fn a_short_demo_claims_only_with_intervals_and_leaves_a_report() {
     // The prediction beside the measurement, or the reason why there is none.
     let road = |remark: &&Value| {
         let text = remark.as_str().unwrap();
-        text.starts_with("Observed, planned, governed") || text.contains("were left out: ")
+        text.starts_with("Observed, planned and governed") || text.contains("were left out: ")
     };
     assert_eq!(summary["remarks"].as_array().unwrap().iter().filter(road).count(), 1, "{summary:#}");
     for remark in summary["remarks"].as_array().unwrap() {
