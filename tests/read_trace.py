@@ -21,6 +21,7 @@ for packet in trace.packet:
             {
                 "at": packet.timestamp,
                 "track": found["tracks"][event.track_uuid],
+                "row": event.track_uuid,
                 "type": TrackEvent.Type.Name(event.type),
                 "name": event.name,
                 "value": event.double_counter_value,

@@ -9,7 +9,7 @@ pub fn run(bytes: &[u8]) {
         let said = error.to_string();
         assert!(said.contains("rec.txt") && !said.contains('\n'), "{said}");
     }
-    match recording::read("rec.txt", bytes, |_| CstateTable::default()) {
+    match recording::read("rec.txt", bytes, |_| CstateTable::default(), &mut |_| ()) {
         Ok(found) => {
             for cpu in &found.pattern.cpus {
                 let idle: Duration = cpu.idle.iter().map(|lengths| lengths.time()).sum();

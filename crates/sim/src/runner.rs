@@ -33,6 +33,14 @@ impl Task {
         Ok(outcome.unwrap_or_else(|| Outcome::new(&self.contestant.name, &runs[0])))
     }
 
+    /// The first replication alone, told request by request: of so many.
+    pub fn tell(&self, requests: u64) -> Result<Ended, ScenarioError> {
+        let (setup, jobs) = self.contestant.document.setup(&self.contestant.policies, self.seed)?;
+        let mut ended = Engine::new(setup, jobs).with_chronicle(requests).run();
+        ended.check_load(&self.contestant.document)?;
+        Ok(ended)
+    }
+
     fn run_once(&self, seed: u64) -> Result<Ended, ScenarioError> {
         let (setup, jobs) = self.contestant.document.setup(&self.contestant.policies, seed)?;
         let mut ended = Engine::new(setup, jobs).run();

@@ -15,7 +15,7 @@ mod history;
 mod hurry_up;
 mod options;
 mod page;
-mod trace;
+pub mod trace;
 mod view;
 
 pub use dry_run::warn_of_nothing;

@@ -1,4 +1,4 @@
-//! `--perfetto`: a governed service as a trace. Its CPUs with slices while they are active, its rate,
+//! `--perfetto` of `roost govern` and `roost prove`: a governed service as a trace. Its CPUs with slices while they are active, its rate,
 //! tail and cores, the use and the clock of each CPU as counters, and each decision with its reason.
 //! An arrow leads from the epoch that was judged to the decision about it.
 //!
@@ -21,6 +21,8 @@ pub struct ServiceTrace {
     began: Instant,
     last: Instant,
     services: BTreeMap<String, Tracks>,
+    /// Tracks and counters that are no service's.
+    own: BTreeMap<String, Track>,
     flows: u64,
 }
 
@@ -44,11 +46,20 @@ impl ServiceTrace {
     pub fn create(path: &Path, now: Instant) -> Result<Self> {
         let out =
             Trace::create(path).with_context(|| format!("--perfetto: cannot write {}", path.display()))?;
-        Ok(Self { path: path.to_owned(), out, began: now, last: now, services: BTreeMap::new(), flows: 0 })
+        Ok(Self {
+            path: path.to_owned(),
+            out,
+            began: now,
+            last: now,
+            services: BTreeMap::new(),
+            own: BTreeMap::new(),
+            flows: 0,
+        })
     }
 
-    /// An epoch of a service has ended.
-    pub fn take(&mut self, now: Instant, governed: &Governed) {
+    /// An epoch of a service has ended, of one that is only watched if not `acts`: then its CPUs and the
+    /// decisions about it are not told.
+    pub fn take(&mut self, now: Instant, governed: &Governed, acts: bool) {
         let status = governed.status();
         let out = &mut self.out;
         let tracks = self
@@ -57,7 +68,7 @@ impl ServiceTrace {
             .or_insert_with(|| Tracks::begin(out, &status.name, self.began));
         self.flows += 1;
         let flow = Flow(self.flows);
-        let change = governed.last_change().filter(|change| change.epoch == status.epochs);
+        let change = governed.last_change().filter(|change| acts && change.epoch == status.epochs);
         out.begin(tracks.since, tracks.service, "epoch", change.map(|_| flow));
         out.end(now, tracks.service);
         (tracks.since, self.last) = (now, now);
@@ -71,11 +82,12 @@ impl ServiceTrace {
         if let Some(tail) = status.service.tail.or(status.service.p99).or(status.service.p95) {
             out.value(now, tracks.tail, tail.as_nanos() as f64 / 1000.0);
         }
-        out.value(now, tracks.cores, f64::from(status.cores.0));
+        // A dry run's cores are those that it would have given.
+        out.value(now, tracks.cores, f64::from(if acts { status.cores.0 } else { status.cores.1 }));
         for cpu in &status.allowed.0 {
             let service = tracks.service;
             let of = tracks.cpus.entry(*cpu).or_insert_with(|| CpuTracks::begin(out, *cpu, service));
-            let is_active = status.cpus.0.contains(cpu);
+            let is_active = acts && status.cpus.0.contains(cpu);
             match (of.is_active, is_active) {
                 (false, true) => out.begin(now, of.cpu, "active", None),
                 (true, false) => out.end(now, of.cpu),
@@ -97,13 +109,49 @@ impl ServiceTrace {
         }
     }
 
-    /// Closes all that is open, and says where the trace is or why there is none.
-    pub fn end(mut self) -> String {
-        for of in self.services.values().flat_map(|tracks| tracks.cpus.values()) {
-            if of.is_active {
-                self.out.end(self.last, of.cpu);
+    /// Nothing is governed from now on until an epoch ends again, which begins at `until`.
+    pub fn rest(&mut self, now: Instant, until: Instant) {
+        self.last = self.last.max(now);
+        for tracks in self.services.values_mut() {
+            tracks.since = until;
+            for of in tracks.cpus.values_mut() {
+                if std::mem::take(&mut of.is_active) {
+                    self.out.end(now, of.cpu);
+                }
             }
         }
+        self.began = until;
+    }
+
+    /// A stretch of time on the track `name`, with figures as counters beside it.
+    pub fn stretch(
+        &mut self,
+        track: &str,
+        name: &str,
+        span: (Instant, Instant),
+        figures: &[(String, &str, f64)],
+    ) {
+        let out = &mut self.out;
+        let on = *self.own.entry(track.to_owned()).or_insert_with(|| out.track(track, None));
+        out.begin(span.0, on, name, None);
+        out.end(span.1, on);
+        for (figure, unit, value) in figures {
+            let counter =
+                *self.own.entry(figure.clone()).or_insert_with(|| out.counter(figure, unit, Some(on)));
+            out.value(span.1, counter, *value);
+        }
+    }
+
+    /// A sentence on the track `track`.
+    pub fn say(&mut self, track: &str, now: Instant, text: &str, notes: &[(&str, &str)]) {
+        let out = &mut self.out;
+        let on = *self.own.entry(track.to_owned()).or_insert_with(|| out.track(track, None));
+        out.instant(now, on, text, notes, None);
+    }
+
+    /// Closes all that is open, and says where the trace is or why there is none.
+    pub fn end(mut self) -> String {
+        self.rest(self.last, self.last);
         let path = self.path.display();
         match self.out.finish() {
             Ok(()) => format!("trace: {path} (open it in ui.perfetto.dev)"),

@@ -64,7 +64,7 @@ impl View for Services {
             history.take(linux::now(), governed);
         }
         if let Some(trace) = &mut self.trace {
-            trace.take(linux::now(), governed);
+            trace.take(linux::now(), governed, true);
         }
         self.actuator(&governed.status());
         self.epochs.epoch(governed);

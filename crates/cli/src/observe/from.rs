@@ -1,6 +1,7 @@
 //! `roost observe --from`: a recording made elsewhere.
 
 use super::results::{self, Observation};
+use super::trace::SleepTrace;
 use super::watched::Watched;
 use super::{Args, table};
 use crate::exit::usage;
@@ -9,6 +10,7 @@ use ::observe::recording::{self, Input, Recording, RecordingError};
 use ::observe::sleep::Findings;
 use ::observe::verdict::{Evidence, Verdict};
 use anyhow::Result;
+use machine::Instant;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,7 +20,9 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
     if let Some(file) = &args.wake_latency {
         watched.measured(file)?;
     }
-    let recording = read(file, &watched).map_err(usage)?;
+    let mut trace =
+        args.perfetto.as_ref().map(|path| SleepTrace::create(path, Instant::from_nanos(0))).transpose()?;
+    let recording = read(file, &watched, trace.as_mut()).map_err(usage)?;
     let mut notes = recording.notes.clone();
     notes.extend(watched.remarks(&recording.pattern));
     let findings = Findings::of(&recording.pattern, &watched.known);
@@ -40,6 +44,9 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
         hardware: Vec::new(),
         verified: None,
     };
+    if let Some(trace) = trace {
+        eprintln!("{}", trace.end(&observation));
+    }
     let place = results::write(args.out.as_deref(), &observation, None)?;
     if args.json {
         crate::json::print(1, &observation)?;
@@ -49,12 +56,21 @@ pub fn run(args: &Args, file: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(file: &Path, watched: &Watched) -> Result<Recording, RecordingError> {
+fn read(
+    file: &Path,
+    watched: &Watched,
+    mut trace: Option<&mut SleepTrace>,
+) -> Result<Recording, RecordingError> {
     let table = |cpu| watched.table(cpu);
+    let mut tell = |event| {
+        if let Some(trace) = &mut trace {
+            trace.event(event, &table);
+        }
+    };
     if file == Path::new("-") {
-        return recording::read("standard input", io::stdin().lock(), table);
+        return recording::read("standard input", io::stdin().lock(), table, &mut tell);
     }
-    recording::read_input(Input::File(file), table)
+    recording::read_input(Input::File(file), table, &mut tell)
 }
 
 fn title(file: &Path) -> String {

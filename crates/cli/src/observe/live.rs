@@ -7,6 +7,7 @@ use super::answers::Answers;
 use super::page::RequestPoint;
 use super::record::{self, Before};
 use super::results::{self, Observation, Verified};
+use super::trace::SleepTrace;
 use super::watched::Watched;
 use super::{Args, sweep, table, view};
 use crate::exit::{Exit, coded, usage};
@@ -43,7 +44,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let ended = signals()?;
     watch.until_over(args, &ended)?;
+    let trace = watch.trace.take();
     let (mut observation, requests, recording) = watch.conclude();
+    if let Some(trace) = trace {
+        eprintln!("{}", trace.end(&observation));
+    }
     if args.verify {
         observation.verified = Some(put_to_the_test(&root, requests, &observation, &ended)?);
     }
@@ -132,6 +137,7 @@ struct Watch {
     board: Board,
     before: Before,
     started: String,
+    trace: Option<SleepTrace>,
 }
 
 impl Watch {
@@ -165,7 +171,11 @@ impl Watch {
         let power = super::power::Source::of(args)?;
         let before = Before::now(root, service.as_ref());
         let last = sleeps.read(began);
+        let trace = args.perfetto.as_ref().map(|path| SleepTrace::create(path, began)).transpose()?;
+        let mut trace = trace;
+        notes.extend(trace.as_mut().and_then(|trace| trace.watch(&cpus)));
         Ok(Self {
+            trace,
             before,
             started: crate::run_folder::started()?,
             each_second: Vec::new(),
@@ -223,10 +233,33 @@ impl Watch {
                 }
                 None => std::thread::sleep(PATIENCE.into()),
             }
-            self.sleeps.catch_up();
+            self.catch_up();
         }
         self.tick(linux::now());
         Ok(())
+    }
+
+    /// Takes in new events; those that are read one by one wait in small buffers.
+    fn catch_up(&mut self) {
+        self.sleeps.catch_up();
+        if let Some(trace) = &mut self.trace {
+            trace.catch_up(|cpu| self.watched.table(cpu));
+        }
+    }
+
+    /// A second's figures as counters of the trace.
+    fn trace_second(&mut self, now: Instant) {
+        let watts = self.watts.last().copied();
+        let point = self.points.last().cloned();
+        let Some(trace) = &mut self.trace else { return };
+        trace.catch_up(|cpu| self.watched.table(cpu));
+        trace.value(now, "power", "W", watts);
+        if let Some(point) = point {
+            trace.value(now, "requests", "requests/s", Some(point.per_s));
+            trace.value(now, "p50", "us", point.p50_ns.map(|time| time / 1e3));
+            trace.value(now, "p99", "us", point.p99_ns.map(|time| time / 1e3));
+        }
+        trace.clocks(now, &Root::system());
     }
 
     /// Takes in the events since the last tick, and returns them.
@@ -253,6 +286,7 @@ impl Watch {
         if let Some(scraper) = &mut self.scraper {
             scraper.catch_up();
         }
+        self.trace_second(now);
         let seen = Seen {
             pattern: whole.clone(),
             known: self.watched.known.clone(),

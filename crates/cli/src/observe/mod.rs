@@ -10,6 +10,7 @@
 //!   answers.rs    how the watched service answered
 //!   sweep.rs      our own load at several rates, under each depth of sleep
 //!   view.rs       the live view
+//!   trace.rs      the trace of `--perfetto`
 //!   watched.rs    the facts about the watched machine
 //!   table.rs      the tables
 //!   page.rs       report.html
@@ -27,6 +28,7 @@ mod results;
 mod scrape;
 mod sweep;
 mod table;
+mod trace;
 mod view;
 mod watched;
 

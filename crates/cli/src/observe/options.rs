@@ -81,6 +81,17 @@ pub struct Args {
     #[arg(long, value_name = "NAME", requires = "from", help_heading = "Advanced", hide_short_help = true)]
     pub machine: Option<String>,
 
+    /// Write a trace of every sleep, and of each second's requests, power and clocks into this file,
+    /// for ui.perfetto.dev
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "sweep",
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
+    pub perfetto: Option<PathBuf>,
+
     /// Folder for the run [default: runs/observe-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -105,6 +116,7 @@ impl Args {
             meter: None,
             from: None,
             machine: None,
+            perfetto: None,
             out: Some(out.to_owned()),
             json: true,
         }

@@ -15,6 +15,7 @@ use super::client::ClientTail;
 use super::meters::Meters;
 use super::options::Instead;
 use crate::daemon::{Request, View, begin, locked, refused};
+use crate::govern::trace::ServiceTrace;
 use ::daemon::{Answer, Ask, ControllerReport, Event, Finished, Governed, Heard, Status};
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -64,6 +65,8 @@ pub struct Order {
     pub quantile: f64,
     pub goal: Option<Goal>,
     pub instead: Instead,
+    /// The trace of `--perfetto`.
+    pub trace: Option<Arc<Mutex<ServiceTrace>>>,
 }
 
 /// A block that has ended, and the reason why no other one can follow, if so.
@@ -107,6 +110,9 @@ fn run_here(
         stop.now();
     }
     let started = linux::now();
+    if let Some(trace) = &order.trace {
+        told(trace).rest(started, started);
+    }
     let daemon = begin(request, &view, sender.clone())?;
     let seen = Arc::new(Silence::default());
     seen.heard();
@@ -144,7 +150,35 @@ fn run_here(
     {
         client.add(&mut block, end);
     }
+    if let Some(trace) = &order.trace {
+        tell(&mut told(trace), started, linux::now(), &block);
+    }
     Ok(Ran { block, broken, was_silent })
+}
+
+fn told(trace: &Mutex<ServiceTrace>) -> std::sync::MutexGuard<'_, ServiceTrace> {
+    trace.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// The block as a stretch of the trace, with its figures.
+fn tell(trace: &mut ServiceTrace, started: Instant, ended: Instant, block: &Block) {
+    let name = match block.treatment {
+        Treatment::Governed => format!("block {}, governed", block.number),
+        Treatment::Ungoverned => format!("block {}, ungoverned", block.number),
+    };
+    let unit = |figure: &str| match figure.parse() {
+        Ok(Figure::Watts(_)) => "W",
+        Ok(Figure::JoulesPerRequest(_)) => "J",
+        Ok(Figure::Tail | Figure::ClientTail) => "ns",
+        Ok(Figure::CpuPerRequest) => "s",
+        Ok(Figure::BusyCpus | Figure::AwakeCpus) => "CPUs",
+        Ok(Figure::Cores) => "cores",
+        Err(_) => "",
+    };
+    let figures: Vec<(String, &str, f64)> =
+        block.figures.iter().map(|(figure, &value)| (figure.clone(), unit(figure), value)).collect();
+    trace.rest(ended, ended);
+    trace.stretch("blocks", &name, (started, ended), &figures);
 }
 
 /// When an epoch of the service ended last, and whether the block ended for want of one.
@@ -190,6 +224,7 @@ fn filter(unfiltered: &Receiver<Event>, passes: &Sender<Event>, seen: &Silence, 
 /// The epochs of a block, as far as they count.
 struct Watched {
     treatment: Treatment,
+    trace: Option<Arc<Mutex<ServiceTrace>>>,
     quantile: f64,
     /// The settling time is over then.
     from: Instant,
@@ -208,6 +243,7 @@ impl Watched {
     fn new(order: &Order) -> Self {
         Self {
             treatment: order.treatment,
+            trace: order.trace.clone(),
             quantile: order.quantile,
             from: linux::now() + order.settling,
             span: None,
@@ -282,6 +318,9 @@ impl View for Watched {
 
     fn epoch(&mut self, governed: &Governed) {
         let now = linux::now();
+        if let Some(trace) = &self.trace {
+            told(trace).take(now, governed, self.treatment == Treatment::Governed);
+        }
         let status = governed.status();
         let before = self.span.map(|(_, end)| end);
         let cores = match self.treatment {

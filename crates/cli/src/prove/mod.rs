@@ -23,6 +23,7 @@ pub use options::Args;
 use crate::command_meter::CommandMeter;
 use crate::daemon::{Request, stand_back};
 use crate::exit::{Exit, coded, usage};
+use crate::govern::trace::ServiceTrace;
 use crate::signals::EndSignals;
 use ::daemon::{Prospect, running};
 use anyhow::Result;
@@ -32,6 +33,7 @@ use machine::{Duration, Goal};
 use meters::Meters;
 use options::Instead;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 use study::prove::outcome::Plan;
 use study::prove::{Block, End, LikeLoad, Outcome, Treatment, Verdict, schedule};
 
@@ -94,6 +96,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let started = crate::run_folder::started()?;
     let seed = args.seed.unwrap_or_else(|| linux::now().as_nanos() % 1_000_000);
+    let trace = args.perfetto.as_ref().map(|path| ServiceTrace::create(path, linux::now()));
+    let trace = trace.transpose().map_err(|error| usage(format!("{error:#}")))?;
+    let trace = trace.map(|trace| Arc::new(Mutex::new(trace)));
     let mut folder = page::Folder::begin(args, &started)?;
     let every = (args.block / 50).clamp(Duration::from_millis(100), Duration::from_secs(1));
     let meters = Meters::open(&root, &linux::online_cpus(&root)?, commands, every);
@@ -137,6 +142,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             quantile: setup.quantile,
             goal,
             instead: args.instead,
+            trace: trace.clone(),
         };
         let is_dry = treatment == Treatment::Ungoverned || args.instead != Instead::Govern;
         let request = Request {
@@ -198,6 +204,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     drop(meters);
     let outcome = plan.outcome(&blocks, end);
+    if let Some(trace) = trace.and_then(Arc::into_inner) {
+        let mut trace = trace.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        trace.say("blocks", linux::now(), &outcome.sentence, &[]);
+        eprintln!("{}", trace.end());
+    }
     let year = year(&outcome);
     let kept = folder.map(|folder| folder.end(&setup, &blocks, &outcome, year.as_ref())).transpose();
     if let Ok(Some(at)) = &kept {

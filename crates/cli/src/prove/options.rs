@@ -54,6 +54,10 @@ pub struct Args {
     /// The run's folder [default: runs/prove-DATE-TIME, or none with --json]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Write a trace of the blocks, their figures and the decisions into this file, for
+    /// ui.perfetto.dev
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
+    pub perfetto: Option<PathBuf>,
     /// Print one JSON document at the end
     #[arg(long)]
     pub json: bool,

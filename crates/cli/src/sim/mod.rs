@@ -6,6 +6,7 @@
 //!   summary.rs    the tables at the end
 //!   fleet.rs      servers behind a root
 //!   machines.rs   the presets
+//!   trace.rs      the trace of `--perfetto`
 //! ```
 
 mod fleet;
@@ -13,6 +14,7 @@ mod machines;
 mod run;
 mod summary;
 mod sweep;
+mod trace;
 
 use crate::table::print;
 use anyhow::Result;

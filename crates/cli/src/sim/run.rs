@@ -4,6 +4,7 @@ use super::options::{self, Checked, Options};
 use super::page::{self, Facts};
 use super::progress::Progress;
 use super::results::Results;
+use super::trace::{REQUESTS, SimTrace};
 use super::{folder, paired, print, summary};
 use crate::exit::{Exit, coded, usage};
 use crate::table;
@@ -28,6 +29,10 @@ pub struct Args {
     /// The contestant that the others are compared with, pair by pair [default: the first]
     #[arg(long, value_name = "NAME")]
     against: Option<String>,
+    /// Write a trace of the first 200,000 requests, the CPUs and the decisions into this file, for
+    /// ui.perfetto.dev; every contestant is simulated once more for it
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
+    perfetto: Option<PathBuf>,
     /// Folder for the run [default: runs/sim-NAME-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -40,6 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     check_reference(against, &contestants)?;
     options::tell_of_shape(&document)?;
     let checked: Vec<Checked> = contestants.into_iter().map(options::task).collect::<Result<_>>()?;
+    let trace = args.perfetto.as_deref().map(SimTrace::create).transpose()?;
     let started = folder::started()?;
     let place = options::folder(args.out.as_deref(), &document, &started, folder::OUTCOMES)?.make()?;
     let results = Results::new(&document, &checked, simulate(&checked, &args.options)?, against);
@@ -61,6 +67,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let (tables, foundations) =
             (summary::of_run(&results, columns), summary::foundations(&results, columns));
         print(&format!("{tables}{foundations}\n{report}\n"))?;
+    }
+    if let Some(mut trace) = trace {
+        let share = REQUESTS / checked.len().max(1) as u64;
+        for run in &checked {
+            trace.take(&run.task.contestant.name, &run.task.tell(share.max(1)).map_err(usage)?);
+        }
+        eprintln!("{}", trace.end());
     }
     if results.entries.iter().all(|entry| entry.outcome.verdict == Verdict::Unstable) {
         return Err(coded(

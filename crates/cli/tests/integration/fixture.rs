@@ -1,6 +1,8 @@
 //! A running `roost serve`, and plain sockets to it.
 
 use linux::EndsWithParent as _;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -258,6 +260,45 @@ impl Deref for ConfigFile {
 /// Says that a test could not run here, and why.
 pub fn skipped(test: &str, reason: &str) {
     println!("SKIPPED {test}: {reason}");
+}
+
+/// A trace of `--perfetto` as the classes read it that Perfetto publishes; `None`, and said, where they
+/// are not installed. Each slice ends, and no row goes back in time.
+pub fn trace_read_back(path: &Path) -> Option<Value> {
+    let python = repository().join(".venv/bin/python");
+    let has_classes = Command::new(&python).args(["-c", "import perfetto.protos"]).output();
+    if !has_classes.is_ok_and(|output| output.status.success()) {
+        skipped("a trace", "Perfetto's classes are not there (scripts/setup test fetches them)");
+        return None;
+    }
+    let output =
+        Command::new(python).arg(repository().join("tests/read_trace.py")).arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let events = found["events"].as_array().expect("events");
+    let mut rows: BTreeMap<u64, (u64, i64)> = BTreeMap::new();
+    for event in events {
+        let (last, open) = rows.entry(event["row"].as_u64().expect("a row")).or_default();
+        let at = event["at"].as_u64().expect("a time");
+        assert!(at >= *last, "times of {} go back: {event}", event["track"]);
+        *last = at;
+        match event["type"].as_str() {
+            Some("TYPE_SLICE_BEGIN") => *open += 1,
+            Some("TYPE_SLICE_END") => *open -= 1,
+            _ => {}
+        }
+        assert!((0..=1).contains(open), "slices of {} overlap: {event}", event["track"]);
+    }
+    assert!(rows.values().all(|(_, open)| *open == 0), "each slice ends");
+    if let Some(processor) = found["processor"].as_object() {
+        assert!(processor["slices"].as_u64() > Some(0), "{found}");
+    }
+    Some(found)
+}
+
+/// Events of a trace of one type, such as `TYPE_INSTANT`.
+pub fn trace_events<'a>(found: &'a Value, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    found["events"].as_array().expect("events").iter().filter(move |event| event["type"] == kind)
 }
 
 /// Whether a program can be started.

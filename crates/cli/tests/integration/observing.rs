@@ -1,7 +1,7 @@
 //! `roost observe --from` as people use it: a real recording, one that breaks off, and files that
 //! are of no use.
 
-use crate::fixture::{ROOST, repository};
+use crate::fixture::{ROOST, repository, skipped, trace_events, trace_read_back};
 use machine::{CpuId, Duration, LengthHistogram, Microwatts, Platform};
 use observe::sleep::{CpuPattern, Findings, Known, SleepPattern, SleepSource};
 use observe::verdict::{Evidence, Held, PowerEvidence, Side, Verdict, compare};
@@ -61,6 +61,58 @@ fn a_real_recording_becomes_a_table_a_document_and_a_page() {
     let shares: f64 = states.iter().filter_map(|state| state["share"].as_f64()).sum();
     assert!((shares + all["active"].as_f64().expect("a share") - 1.0).abs() < 1e-6, "{all}");
     assert!(run.join("run.toml").is_file());
+}
+
+#[test]
+fn a_file_of_perf_is_read_like_its_text() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let of = |name: &str| {
+        let file = format!("crates/observe/testdata/recordings/{name}");
+        let output = observe(folder.path(), &file, &["--json"]);
+        let found: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        (found["layout"].clone(), found["findings"]["all"]["sleeps"].clone())
+    };
+    let (file, text) = (of("service.perf.data"), of("service-perf-script.txt"));
+    assert_eq!((&file.0, &text.0), (&"perf record".into(), &"perf script".into()));
+    assert!(file.1 == text.1 && file.1.as_u64() > Some(100), "{file:?} {text:?}");
+}
+
+#[test]
+fn the_sleeps_of_a_recording_are_slices_of_a_trace() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("sleeps.pftrace");
+    let flags = ["--machine", "xeon-silver-4116", "--json", "--perfetto", path.to_str().expect("UTF-8")];
+    let output = observe(folder.path(), RECORDING, &flags);
+    assert!(text(&output.stderr).contains("open it in ui.perfetto.dev"), "{}", text(&output.stderr));
+    let kept: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let Some(found) = trace_read_back(&path) else { return };
+    let sleeps = trace_events(&found, "TYPE_SLICE_BEGIN").count() as u64;
+    assert_eq!(kept["findings"]["all"]["sleeps"].as_u64(), Some(sleeps));
+    assert!(found["tracks"].as_object().unwrap().values().any(|name| name == "CPU 7 sleep"), "{found}");
+    let words = kept["words"].as_array().expect("the verdict").len();
+    assert_eq!(
+        trace_events(&found, "TYPE_INSTANT").filter(|event| event["track"] == "verdict").count(),
+        words
+    );
+}
+
+#[test]
+fn this_machine_is_traced_where_it_shows_its_sleeps() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (path, out) = (folder.path().join("here.pftrace"), folder.path().join("run"));
+    let mut flags = vec!["observe", "--for", "2s", "--json", "--meter", "echo 7"];
+    flags.extend(["--perfetto", path.to_str().expect("UTF-8"), "--out", out.to_str().expect("UTF-8")]);
+    let output = roost(&flags);
+    if output.status.code() == Some(3) {
+        return skipped("a trace of this machine", "it shows nothing of its sleeps");
+    }
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let Some(found) = trace_read_back(&path) else { return };
+    assert_eq!(found["counters"]["power"], "W", "{}", found["counters"]);
+    let kept: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let notes = kept["notes"].to_string();
+    let sleeps = trace_events(&found, "TYPE_SLICE_BEGIN").count();
+    assert!(sleeps > 0 || notes.contains("the trace has no sleeps"), "{notes}");
 }
 
 #[test]

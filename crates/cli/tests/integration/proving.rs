@@ -1,7 +1,7 @@
 //! `roost prove` on a real memcached: blocks in turn, and the machine as it was after each of its
 //! ends.
 
-use crate::fixture::{IdleLimits, ROOST, signal};
+use crate::fixture::{IdleLimits, ROOST, signal, trace_events, trace_read_back};
 use crate::governing::{Load, Memcached, cannot};
 use linux::EndsWithParent as _;
 use serde_json::Value;
@@ -75,7 +75,9 @@ fn blocks_take_turns_and_the_service_is_found_as_it_was() {
     let server = Memcached::start(folder.path());
     let before = server.place();
     let _load = Load::on(server.port);
+    let trace = folder.path().join("prove.pftrace");
     let flags = ["--blocks", "8", "--block", "2s", "--meter", "echo 7", "--price", "0.30/kWh"];
+    let flags = [&flags[..], &["--perfetto", trace.to_str().expect("UTF-8")]].concat();
     let proof = Proof::start(folder.path(), &server, &flags, &ONE_CORE);
     until_governed(&server);
     // No other command may change the measured service.
@@ -116,6 +118,17 @@ fn blocks_take_turns_and_the_service_is_found_as_it_was() {
     );
     let report = Command::new(ROOST).arg("report").arg(folder.path().join("run")).output().expect("it runs");
     assert!(report.status.success(), "{report:?}");
+    let Some(found) = trace_read_back(&trace) else { return };
+    let named = |word: &str| {
+        trace_events(&found, "TYPE_SLICE_BEGIN")
+            .filter(|event| event["track"] == "blocks" && event["name"].as_str().unwrap().ends_with(word))
+            .count()
+    };
+    assert_eq!((named(", governed"), named(", ungoverned")), (4, 4), "{found}");
+    assert!(found["counters"]["watts echo 7"] == "W" && found["counters"]["rate"] == "requests/s");
+    assert!(trace_events(&found, "TYPE_SLICE_BEGIN").any(|event| event["name"] == "active"), "{found}");
+    let verdict = trace_events(&found, "TYPE_INSTANT").last().expect("the verdict");
+    assert!(verdict["name"].as_str().unwrap().contains("No difference of power"), "{verdict}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `roost sim` as people use it: known figures, the same figures again, a sweep that was killed,
 //! input that is wrong.
 
-use crate::fixture::{ROOST, repository, signal};
+use crate::fixture::{ROOST, repository, signal, trace_events, trace_read_back};
 use serde_json::Value;
 use sim::scenario::Estimates;
 use sim::{Document, policies};
@@ -62,6 +62,60 @@ fn a_queue_with_ten_servers_has_the_mean_that_theory_says() {
     // What the queue does not do costs as much as what it does: a core that polls never rests.
     let whole = figure("core_watts") + figure("uncore_watts");
     assert!((whole - figure("cpu_watts")).abs() < 1e-6, "{rows:?}");
+}
+
+#[test]
+fn a_trace_has_sleeps_requests_clocks_and_the_decisions_that_requests_led_to() {
+    let (folder, place) = somewhere();
+    let trace = folder.path().join("sim.pftrace");
+    let scenario = folder.path().join("scenario.toml");
+    fs::write(
+        &scenario,
+        "policies = [\"menu\", \"menu + rubik\"]\ngoal = \"20ms@p95\"\n\
+         [machine]\npreset = \"xeon-gold-6126\"\nsockets = 1\ncores = 2\n\
+         [workload]\nservice = { exponential = \"2ms\" }\n\
+         [run]\nutilisation = 0.5\nrequests = 3000\n",
+    )
+    .expect("a scenario");
+    let (scenario, path) = (scenario.to_str().expect("UTF-8"), trace.to_str().expect("UTF-8"));
+    let ran = roost_sim(&["run", scenario, "--out", &place, "--perfetto", path]);
+    assert!(ran.code == Some(0) && ran.err.contains("open it in ui.perfetto.dev"), "{}", ran.err);
+    let size = fs::metadata(&trace).expect("the trace").len();
+    assert!(size < 6000 * 600, "{size} bytes for 6000 requests");
+    let full =
+        roost_sim(&["run", MMK, "--set", "run.requests=3000", "--out", &place, "--perfetto", "/dev/full"]);
+    assert!(full.code == Some(0) && full.err.contains("cut off: No space left"), "{}", full.err);
+    let nowhere = roost_sim(&["run", MMK, "--out", &place, "--perfetto", "/no/such/folder/x"]);
+    assert!(nowhere.code == Some(2) && nowhere.err.contains("--perfetto: cannot write"), "{}", nowhere.err);
+    let Some(found) = trace_read_back(&trace) else { return };
+    let tracks: Vec<&str> = found["tracks"].as_object().unwrap().values().filter_map(Value::as_str).collect();
+    for track in ["menu", "menu + rubik", "CPU 1 sleep", "CPU 1 requests", "CPU 1 waiting 1", "decisions"] {
+        assert!(tracks.contains(&track), "no {track} in {tracks:?}");
+    }
+    assert_eq!(found["counters"]["CPU 0 clock"], "kHz", "{}", found["counters"]);
+    let begun = |track: &str| {
+        trace_events(&found, "TYPE_SLICE_BEGIN")
+            .filter(|event| event["track"].as_str().is_some_and(|name| name.ends_with(track)))
+            .count()
+    };
+    // Every request of both contestants, and of some the waiting; sleeps in states of the table.
+    assert_eq!(begun(" requests"), 6000);
+    let waited: usize = (1..=16).map(|lane| begun(&format!(" waiting {lane}"))).sum();
+    assert!((600..6000).contains(&waited), "{waited}");
+    assert!(trace_events(&found, "TYPE_SLICE_BEGIN").any(|event| event["name"] == "C1"), "it slept");
+    // A decision that a request led to hangs on the slice of that request.
+    let decided = trace_events(&found, "TYPE_INSTANT").find(|event| event["flows"][0].is_u64());
+    let decided = decided.expect("a decision with its request");
+    let request = format!("request {}", decided["notes"]["request"].as_str().expect("its number"));
+    let mut of_it =
+        trace_events(&found, "TYPE_SLICE_BEGIN").filter(|event| event["flows"] == decided["flows"]);
+    assert!(of_it.any(|event| event["name"] == *request), "{decided}");
+    assert!(decided["name"].as_str().unwrap().contains("MHz"), "{decided}");
+    let clocks: std::collections::BTreeSet<u64> = trace_events(&found, "TYPE_COUNTER")
+        .filter(|event| event["track"] == "CPU 0 clock")
+        .map(|event| event["value"].as_f64().unwrap() as u64)
+        .collect();
+    assert!(clocks.len() > 1, "its clock changes: {clocks:?}");
 }
 
 #[test]

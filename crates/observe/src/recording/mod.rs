@@ -39,6 +39,7 @@ use crate::sleep::{Recorder, SleepPattern, SleepSource};
 use input::Opened;
 use line::Said;
 use lines::Lines;
+use linux::perf::IdleEvent;
 use machine::{CpuId, CstateTable};
 use schedule::Schedule;
 use std::collections::BTreeSet;
@@ -89,13 +90,16 @@ pub enum RecordingError {
 
 const RECORD: &str = "perf record -e power:cpu_idle -a -- sleep 10; perf script > FILE";
 
-/// Reads a recording. Messages call it `name`; `table` describes a CPU's idle states.
+/// Reads a recording. Messages call it `name`; `table` describes a CPU's idle states; `tell` hears of
+/// each event of sleep.
 pub fn read(
     name: &str,
     input: impl BufRead,
     table: impl Fn(CpuId) -> CstateTable,
+    tell: &mut dyn FnMut(IdleEvent),
 ) -> Result<Recording, RecordingError> {
     let mut reading = Reading::new(name);
+    reading.tell = Some(tell);
     let mut lines = Lines::new(input);
     while let Some(line) = lines.next().map_err(|cause| unreadable(name, cause))? {
         reading.line(&line)?;
@@ -107,9 +111,11 @@ pub fn read(
 pub fn read_input(
     input: Input<'_>,
     table: impl Fn(CpuId) -> CstateTable,
+    tell: &mut dyn FnMut(IdleEvent),
 ) -> Result<Recording, RecordingError> {
     let name = input.name();
     let mut reading = Reading::new(&name);
+    reading.tell = Some(tell);
     reading.all(input)?;
     reading.finish(table)
 }
@@ -128,6 +134,7 @@ struct Reading<'a> {
     kernel: Option<String>,
     processor: Option<String>,
     schedule: Option<Schedule>,
+    tell: Option<&'a mut dyn FnMut(IdleEvent)>,
 }
 
 impl<'a> Reading<'a> {
@@ -145,6 +152,7 @@ impl<'a> Reading<'a> {
             kernel: None,
             processor: None,
             schedule: None,
+            tell: None,
         }
     }
 
@@ -215,9 +223,18 @@ impl<'a> Reading<'a> {
                 self.recorder.event(at, cpu, state);
                 self.idle_events += 1;
                 self.idle_cpus.insert(cpu);
+                if let Some(tell) = &mut self.tell {
+                    tell(IdleEvent::Change { at, cpu, state });
+                }
             }
             Said::Interrupt { at, cpu, waker } => self.recorder.interrupt(at, cpu, waker),
-            Said::Lost { events, cpu } => self.recorder.lose(events, cpu),
+            Said::Lost { events, cpu } => {
+                self.recorder.lose(events, cpu);
+                if let Some(tell) = &mut self.tell {
+                    let of = self.idle_cpus.iter().filter(|which| cpu.is_none_or(|cpu| cpu == **which));
+                    of.for_each(|&cpu| tell(IdleEvent::Lost { cpu, events }));
+                }
+            }
             Said::NoTime => self.damage(None),
             Said::Damaged { cpu } => self.damage(cpu),
             Said::Cpus(cpus) => self.cpus = Some(cpus),
@@ -321,7 +338,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn recording(text: &[u8]) -> Result<Recording, RecordingError> {
-        read("rec.txt", text, |_| CstateTable::default())
+        read("rec.txt", text, |_| CstateTable::default(), &mut |_| ())
     }
 
     fn refused(text: &[u8]) -> String {
@@ -380,7 +397,7 @@ swapper     0 [001]   100.002100: power:cpu_idle: state=4294967295 cpu_id=1
             let path =
                 std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/recordings").join(name);
             let file = std::fs::File::open(path).expect("it is in the repository");
-            read(name, io::BufReader::new(file), |_| CstateTable::default()).unwrap()
+            read(name, io::BufReader::new(file), |_| CstateTable::default(), &mut |_| ()).unwrap()
         };
         let (perf, trace) = (read_file("lab-perf-script.txt"), read_file("lab-tracefs.txt"));
         assert_eq!((perf.layout, trace.layout), (Layout::PerfScript, Layout::TraceCmd));
@@ -434,7 +451,7 @@ swapper     0 [001]   100.002100: power:cpu_idle: state=4294967295 cpu_id=1
     #[test]
     fn a_long_file_of_something_else_is_not_read_to_its_end() {
         let nonsense = std::io::BufReader::new(std::io::repeat(b'\n'));
-        assert!(read("log", nonsense, |_| CstateTable::default()).is_err());
+        assert!(read("log", nonsense, |_| CstateTable::default(), &mut |_| ()).is_err());
     }
 
     proptest! {

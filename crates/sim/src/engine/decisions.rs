@@ -61,6 +61,9 @@ impl Readers {
 
 impl Engine {
     pub(super) fn carry_out(&mut self, decision: Decision) {
+        if self.chronicle.is_some() {
+            self.tell_of_decision(decision);
+        }
         match decision {
             Decision::Active(wanted) => {
                 if !self.place_on(usize::from(wanted)) {

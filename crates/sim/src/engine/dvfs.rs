@@ -5,9 +5,9 @@ use super::event_queue::NEVER;
 use super::known::{Frequencies, frequency_policy};
 use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
-use machine::{Duration, Instant};
+use machine::{CpuId, Duration, Instant};
 use policy::frequency::PointIndex;
-use policy::kind::{Constant, FrequencyPolicy, Head, Policy, Request, Watch};
+use policy::kind::{Constant, Decision, FrequencyPolicy, Head, Policy, Request, Watch};
 
 /// The policy and its driver's state.
 pub(super) struct Dvfs {
@@ -65,6 +65,9 @@ impl Engine {
             self.carry_out(decision);
         }
         if let Some((core, point)) = answer {
+            if self.chronicle.is_some() && self.hardware.point(core) != point.0 {
+                self.tell_of_decision(Decision::OperatingPoint { cpu: CpuId(core as u16), point });
+            }
             self.wish(core, point);
         }
         if let Some(due) = frequency_policy!(&self.dvfs.policy, p => p.poll_timeout())
@@ -110,6 +113,7 @@ impl Engine {
         for place in 0..self.hardware.cpus_of_domain(domain).len() {
             let cpu = self.hardware.cpus_of_domain(domain)[place];
             self.retime(cpu, stall_ns);
+            self.tell_of_clock(cpu);
         }
     }
 

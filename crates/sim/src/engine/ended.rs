@@ -1,5 +1,6 @@
 //! A run that is over, and its figures.
 
+use super::chronicle::Chronicle;
 use super::metrics::{Metrics, Sample, Visit};
 use super::running::End;
 use super::{Engine, Residency, Setup};
@@ -31,6 +32,10 @@ impl Ended {
     /// Every answer, in the order in which they came; none unless the engine was to keep them.
     pub fn visits(&self) -> &[Visit] {
         self.engine.metrics.visits.as_deref().unwrap_or_default()
+    }
+    /// The run's first requests one by one, if the engine was to tell of them.
+    pub fn chronicle(&self) -> Option<&Chronicle> {
+        self.engine.chronicle.as_deref()
     }
     pub fn length_ns(&self) -> u64 {
         self.engine.now

@@ -200,6 +200,9 @@ impl Engine {
             Doing::Polling => {
                 self.idle.remove(0, cpu);
                 self.metrics.idle(length);
+                if self.chronicle.is_some() {
+                    self.tell_of_sleep(cpu, now - length, None, 0);
+                }
                 let core = &mut self.cores[cpu];
                 core.doing = Doing::Waking;
                 core.idle_since = now;
@@ -222,6 +225,9 @@ impl Engine {
         }
         self.metrics.idle(length);
         self.metrics.slept(state, length, &self.sleepers.table);
+        if self.chronicle.is_some() {
+            self.tell_of_sleep(cpu, now - length, Some(state), exit);
+        }
         if let Kind::Governors(governors) = &mut self.sleepers.kind {
             let woken =
                 Woken { selected: CstateIndex(state), residency: Duration::from_nanos(length + exit), by };
@@ -256,6 +262,9 @@ impl Engine {
             // Nothing wants it awake any longer.
             self.idle.remove(0, cpu);
             self.metrics.idle(now - self.cores[cpu].idle_since);
+            if self.chronicle.is_some() {
+                self.tell_of_sleep(cpu, self.cores[cpu].idle_since, None, 0);
+            }
             self.cores[cpu].idle_since = now;
             return self.next_work(cpu);
         }

@@ -28,6 +28,7 @@
 mod ahead;
 mod cap;
 mod chance;
+mod chronicle;
 mod clients;
 mod core_policy;
 mod cpu_set;
@@ -58,6 +59,7 @@ mod threads;
 mod turbo;
 mod wake_delay;
 
+pub use chronicle::{Chronicle, Clock, Decided, Piece, Sleep, What};
 pub use cpu_set::MAX_CPUS;
 pub use ended::Ended;
 pub use meter::Residency;
@@ -105,6 +107,8 @@ struct Core {
     state: u8,
     idle_since: u64,
     task: Task,
+    /// Its task was begun, and nothing moves that.
+    started: u64,
     began: u64,
     ends: u64,
     /// The part of the task that was left at `began`.
@@ -223,6 +227,7 @@ pub struct Engine {
     /// Requests in the system when the last one came.
     backlog: u64,
     metrics: Metrics,
+    chronicle: Option<Box<Chronicle>>,
     sample_every: u64,
     /// Sums up to the last sample.
     sampled: Sample,

@@ -229,7 +229,11 @@ impl Engine {
                 let (source, target) = (WorkerId(source as u16), WorkerId(target as u16));
                 let moved = Moved { source, target, why, load: departure.rate };
                 self.events.add(self.now + MESSAGE_NS, Later::Placement(Post::Moved(moved)));
-                return self.hand_over(conn, target.index());
+                let (source, target) = (source.index(), target.index());
+                if self.chronicle.is_some() {
+                    self.tell_of_move(source, target, why);
+                }
+                return self.hand_over(conn, target);
             }
             Post::SchedulingTimer => {
                 placement.timer_ns = NEVER;

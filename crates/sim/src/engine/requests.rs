@@ -45,6 +45,7 @@ impl Engine {
         if self.setup.dispatch != Dispatch::Shared {
             task.core = self.choose_core(&task) as u16;
         }
+        self.about(Some(&task));
         if self.core_policy.watches() {
             self.counting_sees_arrival(task.arrived_ns);
         }
@@ -53,6 +54,7 @@ impl Engine {
         } else {
             self.admit(task);
         }
+        self.about(None);
     }
 
     /// Looks one request further.
@@ -259,6 +261,7 @@ impl Engine {
         state.task = task;
         state.left = 1.0;
         state.began = now;
+        state.started = now;
         let was = std::mem::replace(&mut state.doing, Doing::Working);
         if !matches!(was, Doing::Between | Doing::Interrupted) {
             self.hardware.work(core, now);
@@ -268,7 +271,9 @@ impl Engine {
         self.cores[core].ends = now + length;
         self.events.set(core, now + length);
         if self.dvfs.watches_work() {
+            self.about(Some(&task));
             self.clock_started(core);
+            self.about(None);
         }
         self.clock_siblings(core);
     }
@@ -323,6 +328,9 @@ impl Engine {
         self.cores[core].doing = Doing::Between;
         self.metrics.worked(task.compute_ns, task.memory_ns);
         self.cores[core].completed_ns += task.compute_ns + task.memory_ns;
+        if self.chronicle.is_some() {
+            self.tell_of_work(core, &task);
+        }
         if task.request == WHOLE {
             self.leave(core, &task);
         } else {
@@ -331,6 +339,7 @@ impl Engine {
         if self.dvfs.watches_work() {
             self.clock_completed(core, &task);
         }
+        self.about(None);
         if self.wake_delay.is_on() {
             self.delay_completed(core, &task);
         }

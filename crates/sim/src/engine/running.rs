@@ -98,6 +98,7 @@ impl Engine {
             adapts: setup.policies.adapts(),
             backlog: 0,
             metrics,
+            chronicle: None,
             sample_every: 0,
             sampled: Sample::default(),
             leaf: None,

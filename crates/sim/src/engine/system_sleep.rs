@@ -129,6 +129,10 @@ impl Engine {
         let now_ns = self.now;
         let length = now_ns - self.cores[cpu].idle_since;
         self.metrics.idle(length);
+        if self.chronicle.is_some() {
+            let core = &self.cores[cpu];
+            self.tell_of_sleep(cpu, core.idle_since, Some(core.state), 0);
+        }
         self.cores[cpu].idle_since = now_ns;
         if std::mem::take(&mut self.cores[cpu].halted) {
             self.resume_halted(cpu);
