@@ -152,9 +152,7 @@ fn finished(arguments: &[&str], codes: &[i32], stopped: &AtomicBool) -> Result<V
         if let Some(status) = child.0.try_wait()? {
             break status;
         }
-        if let Err(why) = pause(stopped, 0) {
-            return Err(why);
-        }
+        pause(stopped, 0)?;
     };
     if !status.code().is_some_and(|code| codes.contains(&code)) {
         bail!("roost {} ended with {status}", arguments[0]);

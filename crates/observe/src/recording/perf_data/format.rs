@@ -61,7 +61,7 @@ impl Formats {
     }
 }
 
-/// `field:pid_t next_pid;	offset:56;	size:4;	signed:1;`
+/// `field:pid_t next_pid; offset:56; size:4; signed:1;`, tabs between them.
 fn field(line: &str) -> Option<(&str, Field)> {
     let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
     let name = parts.next()?.rsplit(' ').next()?;
