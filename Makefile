@@ -1,6 +1,6 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
-.PHONY: demo test test-fast test-full test-engines fuzz check build hurry-up java java-bench lab bench
+.PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
 .PHONY: papers papers-quick deb clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
@@ -57,6 +57,17 @@ hurry-up: ## the Hurry-up paper's experiment on a real Elasticsearch 6.5.4, abou
 build:
 	@scripts/setup build
 	cargo build --release --locked -p roost
+
+# Static with glibc: libbpf needs libelf and zlib, of which no Debian package is made for musl.
+HERE = $(shell rustc -vV | sed -n 's/^host: //p')
+
+kit: ## one static file for a server that has nothing else, for `roost prove --kit`: target/kit/roost
+	@scripts/setup build
+	LIBBPF_SYS_LIBRARY_PATH=$(shell dirname $$(cc -print-file-name=libelf.a)) \
+		RUSTFLAGS="-C target-feature=+crt-static" \
+		cargo build --release --locked -p roost --features static --target $(HERE)
+	install -D target/$(HERE)/release/roost target/kit/roost
+	@! readelf -d target/kit/roost | grep NEEDED
 
 bench: build ## side by side with a memcached of at least 1.6.35: make bench PEER=path/to/memcached
 	cargo build --release --locked -p roost-bench

@@ -15,6 +15,7 @@ pub mod hot;
 pub mod http_answer;
 pub mod http_head;
 pub mod journal;
+pub mod kit;
 pub mod knobs;
 pub mod perf_data;
 pub mod plan;
@@ -46,6 +47,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "http_answer", run: http_answer::run, more: None },
     Target { name: "http_head", run: http_head::run, more: None },
     Target { name: "journal", run: journal::run, more: Some("testdata/journals") },
+    Target { name: "kit", run: kit::run, more: None },
     Target { name: "knobs", run: knobs::run, more: None },
     Target { name: "perf_data", run: perf_data::run, more: None },
     Target { name: "plan", run: plan::run, more: None },

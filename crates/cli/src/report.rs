@@ -1,5 +1,5 @@
-//! `roost report`: the page of a run, made again from its folder; or a page that a script wrote as
-//! JSON.
+//! `roost report`: the page of a run, made again from its folder; a page that a script wrote as
+//! JSON; or the page of an archive of `roost prove --kit`.
 
 use crate::exit::usage;
 use crate::{run_folder, stage};
@@ -7,15 +7,17 @@ use anyhow::{Context as _, Result};
 use report::figures::Page;
 use report::run::{FRAMES, ReadError, Run};
 use report::terminal;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use study::kit;
 
 /// Make the HTML page of a recorded run, and print its figures
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../help/report.txt"))]
 pub struct Args {
-    /// The run's folder, or a page's figures as JSON
-    #[arg(value_name = "DIR|PAGE.json")]
+    /// The run's folder, a page's figures as JSON, or an archive of `roost prove --kit`
+    #[arg(value_name = "DIR|PAGE.json|FILE.tar.gz")]
     folder: PathBuf,
 
     /// Write the page to this file instead
@@ -68,15 +70,27 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the page of figures that are there as JSON.
+/// Makes the page of figures that are there as JSON, or of an archive.
 fn draw(args: &Args, from: &Path) -> Result<ExitCode> {
     let shown = from.display();
-    let text = std::fs::read_to_string(from).map_err(|cause| usage(format!("{shown}: {cause}")))?;
-    let page = Page::read(&text).map_err(|cause| {
-        usage(format!(
-            "{shown} is no page: {cause}; docs/formats.md says how one is written (\"A page's figures\")"
-        ))
-    })?;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(from).map_err(|cause| usage(format!("{shown}: {cause}")))?;
+    // An archive says its kind in its first bytes; none of ours is as long as a page may be.
+    (&file).take(2).read_to_end(&mut bytes).map_err(|cause| usage(format!("{shown}: {cause}")))?;
+    let longest = if kit::Archive::is_one(&bytes) { kit::SIZE_MAX } else { u64::MAX };
+    (&file).take(longest).read_to_end(&mut bytes).map_err(|cause| usage(format!("{shown}: {cause}")))?;
+    let page = if kit::Archive::is_one(&bytes) {
+        let archive = kit::Archive::read(&bytes);
+        archive.map_err(|why| usage(format!("{shown} is no archive of roost prove --kit: {why}")))?.page()
+    } else {
+        let text = String::from_utf8(bytes).map_err(|cause| usage(format!("{shown}: {cause}")))?;
+        Page::read(&text).map_err(|cause| {
+            usage(format!(
+                "{shown} is no page: {cause}; docs/formats.md says how one is written (\"A page's \
+                 figures\")"
+            ))
+        })?
+    };
     let at = write(args, &page, &from.with_file_name(run_folder::REPORT))?;
     if args.json {
         println!("{}", page.json());

@@ -7,12 +7,14 @@
 //!   meters.rs          RAPL, sensors, commands, the model; busy and awake CPUs
 //!   tell.rs            lines while it runs, and the result as text
 //!   page.rs            the run's folder and its page
+//!   kit/               `--kit`: all that a machine can show, in one archive
 //! ```
 //!
 //! The statistics are in [`study::prove`].
 
 mod block;
 mod client;
+mod kit;
 mod meters;
 mod options;
 mod page;
@@ -57,6 +59,9 @@ pub struct Setup {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(length) = args.kit {
+        return kit::run(args, length);
+    }
     let (pairs, settling) = (args.pairs()?, args.settling()?);
     let governing = args.governing()?;
     let config = governing.configuration()?.config;

@@ -48,6 +48,23 @@ pub struct Args {
     pub client_tail: Option<String>,
     #[command(flatten)]
     pub electricity: TariffArgs,
+    /// All that this machine can show, in one archive: --out FILE
+    ///
+    /// For so long [default: 30m], with a service of its own. The archive has no names and no
+    /// addresses; `roost report FILE` shows it.
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        default_missing_value = "30m",
+        requires = "out",
+        hide_short_help = true,
+        conflicts_with_all = [
+            "service", "blocks", "block", "settle", "until", "seed", "json", "instead", "price", "carbon",
+            "client_tail", "perfetto",
+        ]
+    )]
+    pub kit: Option<Duration>,
     /// Of the order of the blocks [default: from the clock, and printed]
     #[arg(long, value_name = "N", help_heading = "Advanced", hide_short_help = true)]
     pub seed: Option<u64>,

@@ -21,6 +21,7 @@ mod json;
 mod judging;
 #[path = "../../../slots/tests/it/jvm.rs"]
 mod jvm;
+mod kit;
 mod leasing;
 mod observing;
 mod pages;

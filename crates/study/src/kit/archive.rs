@@ -1,7 +1,7 @@
 //! The archive: a gzipped tar of JSON files, and nothing else.
 //!
-//! It is read into memory and never unpacked, so a path in it cannot lead anywhere. What a stranger
-//! wrote is refused with the reason when it is too large, has an entry of another name or kind, or
+//! It is read into memory and never unpacked, so a path in it cannot lead anywhere. A stranger's
+//! archive is refused with the reason when it is too large, has an entry of another name or kind, or
 //! numbers that no machine has.
 
 use super::{ClockSpan, FORMAT, IdleSpan, Load, Machine, Summary, Wakes};
@@ -15,7 +15,7 @@ use std::io::{self, Read, Write};
 /// Of the unpacked archive. A run of [`BLOCKS_MAX`] blocks at each of three loads has 200 kB.
 pub const SIZE_MAX: u64 = 4 << 20;
 
-/// Blocks at one load.
+/// The most blocks that a run has at one load.
 pub const BLOCKS_MAX: u32 = 100;
 
 /// More loads than this are no run of ours.
@@ -25,7 +25,7 @@ const LINES_MAX: usize = 4096;
 /// No list of a machine's parts is longer.
 const PARTS_MAX: usize = 1024;
 
-/// All of an archive.
+/// All files of an archive, as they are read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Archive {
     pub summary: Summary,
@@ -57,7 +57,7 @@ impl Archive {
         bytes.starts_with(&[0x1f, 0x8b])
     }
 
-    /// The files by name, in the order of the archive: so a person sees what is sent.
+    /// The files by name, in the order of the archive.
     pub fn files(&self) -> Vec<(String, String)> {
         let mut files = vec![text("kit.json", &self.summary), text("machine.json", &self.machine)];
         files.extend((!self.wakes.is_empty()).then(|| text("wakes.json", &self.wakes)));

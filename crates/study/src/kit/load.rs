@@ -7,7 +7,7 @@ use machine::EnergySource;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// `load-N.json`: blocks at one load.
+/// `load-N.json`: the blocks at one load, and how they were planned.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {

@@ -1,12 +1,12 @@
 //! The findings of `roost prove --kit` on a machine: one archive, without names and addresses.
 //!
 //! ```text
-//!   mod.rs       what an archive holds
+//!   mod.rs       the contents of an archive
 //!   word.rs      the only texts in it
 //!   archive.rs   a tar of JSON files; strangers' bytes are checked
 //!   load.rs      blocks at one load, and their comparison
 //!   page.rs      its page
-//!   seen.rs      docs/hardware.md: what archives have shown, and what no archive has
+//!   seen.rs      docs/hardware.md: the knowledge that archives have shown, and the rest
 //! ```
 //!
 //! **Privacy by construction.** No type here has a field for a free text. A number is a number; a
@@ -31,14 +31,14 @@ use serde::{Deserialize, Serialize};
 /// Of the archive. Another one is refused.
 pub const FORMAT: u32 = 1;
 
-/// `kit.json`: the run itself.
+/// `kit.json`: the run itself, and the state of its parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {
     pub format: u32,
-    /// Of Roost.
+    /// The version of the Roost that wrote it.
     pub version: Word,
-    /// The day, in UTC.
+    /// The day on which it began, in UTC.
     pub date: Word,
     pub planned_s: u64,
     pub took_s: f64,
@@ -52,7 +52,7 @@ pub struct Summary {
 pub struct PartState {
     pub part: Part,
     pub state: State,
-    /// Why something is missing.
+    /// Why something is missing, if something is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<Word>,
 }
@@ -85,7 +85,7 @@ impl Part {
 #[serde(rename_all = "snake_case")]
 pub enum State {
     Done,
-    /// A signal came: what was measured until then is here.
+    /// A signal came: the measurements until then are here.
     EndedEarly,
     /// The machine lacks a means, or the part failed.
     Gap,
@@ -93,7 +93,7 @@ pub enum State {
     NotBegun,
 }
 
-/// `machine.json`.
+/// `machine.json`: the machine as numbers and names of kinds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -118,7 +118,7 @@ pub struct Machine {
     pub uncore: Vec<Uncore>,
     pub meters: Vec<Meter>,
     pub nics: Vec<Nic>,
-    /// `none`, `v1`, `v2` or `hybrid`.
+    /// Which trees are mounted: `none`, `v1`, `v2` or `hybrid`.
     pub cgroups: Word,
     /// Whether the tree has the cpuset controller.
     pub cpuset: bool,
@@ -173,7 +173,7 @@ pub struct Uncore {
 #[serde(deny_unknown_fields)]
 pub struct Meter {
     pub kind: MeterKind,
-    /// Figures are by this name.
+    /// All figures of this meter are by this name.
     pub name: Word,
 }
 
@@ -195,7 +195,7 @@ impl MeterKind {
     }
 }
 
-/// A network card, as numbers.
+/// A network card: its queues as numbers, never its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nic {
@@ -236,7 +236,7 @@ pub struct IdleSpan {
     /// By meter, in the machine's order.
     pub watts: Vec<Option<f64>>,
     pub busy_cpus: Option<f64>,
-    /// Shares of all CPUs' time.
+    /// Shares of the time of all CPUs together.
     pub states: Vec<Share>,
 }
 

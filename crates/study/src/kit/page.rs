@@ -1,4 +1,4 @@
-//! The page of an archive.
+//! The page of an archive, for a person who did not see the run.
 
 use super::{Archive, IdleSpan, Load, MeterKind, Share, State, seen};
 use crate::prove::{Figure, Verdict, tenths};
@@ -23,7 +23,9 @@ impl Archive {
             basis: Some(if is_measured { Basis::Measured } else { Basis::Modelled }),
             ..Page::default()
         };
-        if self.summary.ended_early {
+        // After a SIGKILL the archive is the one of the part before.
+        let is_cut_off = self.summary.parts.iter().any(|part| part.state == State::NotBegun);
+        if self.summary.ended_early || is_cut_off {
             page.alarms.push("A signal ended the run before its time: some parts are missing.".to_owned());
         }
         if !is_measured {
@@ -38,6 +40,14 @@ impl Archive {
                 "This is a virtual machine: its host decides what a halt does, and shows nothing of it."
                     .to_owned(),
             );
+        }
+        let busy = self.idle.iter().filter_map(|span| span.busy_cpus).fold(0.0, f64::max);
+        if busy > AT_REST * f64::from(machine.cpus) {
+            page.alarms.push(format!(
+                "Up to {busy:.1} of {} CPUs were busy with other work while the machine was to be at rest: \
+                 its idle power says little, and so do its wake-up times.",
+                machine.cpus
+            ));
         }
         page.cards = self.cards();
         page.sections = vec![self.seen_section(), self.machine_section(), self.parts_section()];
@@ -135,7 +145,7 @@ impl Archive {
         if let Some((loaded, tried)) = machine.bpf_loaded {
             rows.push(line("programs in the kernel", [format!("{loaded} of {tried} load")]));
         }
-        section("The machine", "", vec![table(&["", "is"], rows)])
+        section("The machine", "", vec![table(&["", "value"], rows)])
     }
 
     fn parts_section(&self) -> Section {
@@ -274,6 +284,9 @@ impl Archive {
         section(&title, &pairs, vec![table(&head, rows.collect())])
     }
 }
+
+/// A machine of which more is busy is not at rest. ESTIMATE: a tenth, as in the probe's remark.
+const AT_REST: f64 = 0.1;
 
 const METHOD: [&str; 3] = [
     "A block is compared as roost prove does (docs/prove.md): pairs of one governed and one ungoverned \

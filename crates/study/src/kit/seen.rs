@@ -6,10 +6,10 @@ use crate::prove::Figure;
 use report::figures::Unit;
 use std::fmt::Write as _;
 
-/// A kind of knowledge.
+/// A kind of knowledge, a row of the table.
 pub struct SeenRow {
     pub name: &'static str,
-    /// What an archive shows of it; `None` where it does not.
+    /// An archive's evidence of it; `None` where it has none.
     pub of: fn(&Archive) -> Option<String>,
 }
 
@@ -128,7 +128,7 @@ fn saving(archive: &Archive) -> Option<String> {
     }))
 }
 
-/// `docs/hardware.md`: the archives by name.
+/// `docs/hardware.md`: a column for each of the archives, by their names.
 pub fn document(archives: &[(String, Archive)]) -> String {
     let mut text = String::from(HEAD);
     let heads: Vec<String> = archives

@@ -150,6 +150,12 @@ fn an_archive_reads_as_it_was_written_and_its_page_shows_it() {
     assert!(page.alarms.is_empty(), "{:?}", page.alarms);
     assert!(page.cards.iter().all(|card| card.met == Some(true)), "{:?}", page.cards);
     assert!(page.html().contains("Idle power"));
+    let mut killed = archive.clone();
+    killed.summary.parts[4].state = State::NotBegun;
+    assert!(killed.page().alarms[0].contains("A signal ended the run"));
+    let mut busy = archive;
+    busy.idle[0].busy_cpus = Some(20.0);
+    assert!(busy.page().alarms[0].contains("20.0 of 24 CPUs were busy"));
 }
 
 #[test]
