@@ -101,7 +101,7 @@ fn a_trace_has_sleeps_requests_clocks_and_the_decisions_that_requests_led_to() {
     // Every request of both contestants, and of some the waiting; sleeps in states of the table.
     assert_eq!(begun(" requests"), 6000);
     let waited: usize = (1..=16).map(|lane| begun(&format!(" waiting {lane}"))).sum();
-    assert!((600..6000).contains(&waited), "{waited}");
+    assert!((600..=6000).contains(&waited), "{waited}: waking counts");
     assert!(trace_events(&found, "TYPE_SLICE_BEGIN").any(|event| event["name"] == "C1"), "it slept");
     // A decision that a request led to hangs on the slice of that request.
     let decided = trace_events(&found, "TYPE_INSTANT").find(|event| event["flows"][0].is_u64());
