@@ -15,7 +15,7 @@ use std::process::ExitCode;
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../help/generate.txt"))]
 pub struct Generate {
-    /// Which of them
+    /// Manual pages, or the script of one of these shells
     #[arg(value_enum)]
     what: What,
     /// Of man the folder for `roost.1`, `roost-govern.1` and so on; of a shell the file for its

@@ -1,6 +1,7 @@
-//! `--perfetto` of `roost govern` and `roost prove`: a governed service as a trace. Its CPUs with slices while they are active, its rate,
-//! tail and cores, the use and the clock of each CPU as counters, and each decision with its reason.
-//! An arrow leads from the epoch that was judged to the decision about it.
+//! `--perfetto` of `roost govern` and `roost prove`: a governed service as a trace. Its CPUs with
+//! slices while they are active, its rate, tail and cores, the use and the clock of each CPU as
+//! counters, and each decision with its reason. An arrow leads from the epoch that was judged to the
+//! decision about it.
 //!
 //! Sleeps and requests are not single events here: the daemon has them summed up by epoch.
 

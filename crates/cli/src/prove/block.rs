@@ -65,7 +65,6 @@ pub struct Order {
     pub quantile: f64,
     pub goal: Option<Goal>,
     pub instead: Instead,
-    /// The trace of `--perfetto`.
     pub trace: Option<Arc<Mutex<ServiceTrace>>>,
 }
 

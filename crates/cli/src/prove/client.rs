@@ -23,11 +23,10 @@ const RANGE: &str = "$__range";
 
 pub struct ClientTail {
     agent: ureq::Agent,
-    /// Without the time.
+    /// The address and the query; the time of a block comes later.
     url: String,
 }
 
-/// Why there is no value.
 #[derive(Debug, PartialEq)]
 pub struct Failure {
     why: String,

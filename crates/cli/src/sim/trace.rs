@@ -65,7 +65,6 @@ impl SimTrace {
 }
 
 impl<W: Write> SimTrace<W> {
-    /// A contestant's run.
     pub fn take(&mut self, name: &str, ended: &Ended) {
         let Some(chronicle) = ended.chronicle() else { return };
         self.contestants += 1;

@@ -30,7 +30,7 @@ pub struct Chronicle {
 /// The work on a request, or on one of its pieces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Piece {
-    /// Its request was due.
+    /// When its request was due, in nanoseconds.
     pub arrived_ns: u64,
     pub began_ns: u64,
     pub ended_ns: u64,
@@ -39,7 +39,7 @@ pub struct Piece {
     pub class: u8,
     /// Of its request: requests are numbered as they come.
     pub request: u64,
-    /// The request has others.
+    /// True if the request has other pieces.
     pub is_part: bool,
 }
 
@@ -84,7 +84,7 @@ pub enum What {
 }
 
 impl Chronicle {
-    /// Of so many requests.
+    /// An empty one that keeps the pieces of so many requests.
     pub fn of(most: u64) -> Self {
         Self { most, ..Self::default() }
     }

@@ -81,7 +81,7 @@ fn events(file: &mut (impl BufRead + Seek), at: u64, size: u64, is_little: bool)
     Ok(())
 }
 
-/// The lengths of the records.
+/// The lengths of all records lie within the file.
 fn walk(file: &mut (impl BufRead + Seek), from: u64, length: u64, is_little: bool) -> Checked<()> {
     file.seek(SeekFrom::Start(from)).map_err(|cause| cause.to_string())?;
     let mut left = length;
@@ -127,12 +127,12 @@ fn damaged(part: &str) -> String {
 
 /// The header of a file that went through a pipe is no longer than this.
 const PIPED: u64 = 16;
-/// `PERF_ATTR_SIZE_VER0`.
+/// `PERF_ATTR_SIZE_VER0` of the kernel's `perf_event.h`.
 const ATTRIBUTE: u64 = 64;
 const LONGEST: u64 = 4096;
 /// The longest describe a kernel's events: megabytes.
 const SECTION_MAX: u64 = 1 << 28;
-/// `HEADER_EVENT_DESC`.
+/// `HEADER_EVENT_DESC` of perf's own `header.h`.
 const EVENT_DESC: usize = 12;
-/// `PERF_RECORD_AUXTRACE`.
+/// `PERF_RECORD_AUXTRACE` of the kernel's `perf_event.h`.
 const AUXTRACE: u32 = 71;
