@@ -42,8 +42,9 @@ pub struct Args {
     /// A meter: this command prints watts; may be given again
     #[arg(long, value_name = "COMMAND")]
     pub meter: Vec<String>,
-    /// The tail that clients see: a Prometheus query of one value in seconds, as
-    /// http://HOST:PORT/api/v1/query?query=..., evaluated at each block's end
+    /// The tail that clients see: a Prometheus query of one value in seconds
+    ///
+    /// As http://HOST:PORT/api/v1/query?query=..., evaluated at the end of each block.
     #[arg(long, value_name = "URL")]
     pub client_tail: Option<String>,
     #[command(flatten)]
