@@ -233,7 +233,8 @@ fn a_full_disk_costs_the_files_and_not_the_verdict() {
         .expect("unshare runs");
     let [said, told] =
         [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    assert!(said.contains("4 pairs of blocks compared") && said.contains("No difference"), "{said}\n{told}");
+    // On a quiet machine one core for two makes a difference, on a busy one none.
+    assert!(said.contains("4 pairs of blocks compared") && said.contains("power"), "{said}\n{told}");
     assert!(told.contains("block 8 of 8") && told.contains("No space left on device"), "{told}");
     assert!(told.contains("free some space or name another folder"), "{told}");
     assert_eq!(output.status.code(), Some(1), "{told}");
