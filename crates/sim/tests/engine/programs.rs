@@ -92,7 +92,7 @@ fn how_often_it_comes_is_said_once() {
         ("every = \"0s\"\nlength = \"1us\"", "every = 0"),
     ] {
         let noise = noise.replace("\"1us\"", "{ deterministic = \"1us\" }");
-        let error = document(&service("shared", &noise)).setup("poll", 1).err().expect("an error");
+        let error = document(&service("shared", &noise)).setup("poll", 1).expect_err("an error");
         assert!(error.to_string().contains(word), "{error}");
     }
 }
@@ -100,6 +100,6 @@ fn how_often_it_comes_is_said_once() {
 #[test]
 fn what_is_scheduled_cannot_be_deferred() {
     let error = document(&service("shared", &format!("{THREAD}\ndeferrable = true"))).setup("poll", 1);
-    let error = error.err().expect("an error").to_string();
+    let error = error.expect_err("an error").to_string();
     assert!(error.contains("deferrable") && error.contains("leave one of the two out"), "{error}");
 }

@@ -68,8 +68,8 @@ fn no_thread_waits_for_longer_than_slices() {
 fn threads_need_a_shared_queue() {
     let mut set = served("count = 4", 0.5);
     set.push(("server.dispatch", Value::String("random".to_owned())));
-    let error = document(&set).setup("poll", 1).err().expect("an error").to_string();
+    let error = document(&set).setup("poll", 1).expect_err("an error").to_string();
     assert!(error.contains("server.threads") && error.contains("\"shared\""), "{error}");
-    let error = document(&served("count = 0", 0.5)).setup("poll", 1).err().expect("an error").to_string();
+    let error = document(&served("count = 0", 0.5)).setup("poll", 1).expect_err("an error").to_string();
     assert!(error.contains("server.threads.count"), "{error}");
 }

@@ -31,6 +31,6 @@ fn wake_ups_are_lognormal_around_the_exit_latency() {
 
 #[test]
 fn a_spread_without_meaning_is_refused() {
-    let error = document(&lonely(3.0)).setup("deep", 1).err().expect("an error").to_string();
+    let error = document(&lonely(3.0)).setup("deep", 1).expect_err("an error").to_string();
     assert!(error.contains("machine.waking_spread") && error.contains("0 to 2"), "{error}");
 }

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow};
 use linux::EndsWithParent as _;
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -109,7 +109,7 @@ impl Run<'_> {
         let length = (block * u64::from(blocks) + Duration::from_secs(600)).to_string();
         let mut command = generator(port, cpus, &length)?;
         let _load = Own::start(command.args(["--rate", &rate.to_string()]).stdout(Stdio::null()))?;
-        let said = File::create(folder.path().join("said"))?;
+        let said = tempfile::NamedTempFile::new_in(folder.path())?;
         let out = folder.path().join("run");
         let mut prove = roost()?;
         prove.args(["prove", "--port", &port.to_string(), "--goal", &goal, "--json", "--out"]).arg(&out);
@@ -120,7 +120,7 @@ impl Run<'_> {
         for meter in &self.args.meter {
             prove.args(["--meter", meter]);
         }
-        prove.arg("--").args(&self.args.govern).stdout(Stdio::null()).stderr(said);
+        prove.arg("--").args(&self.args.govern).stdout(Stdio::null()).stderr(said.reopen()?);
         let mut prove = Own::start(&mut prove)?;
         let mut told = 0;
         prove.wait(
@@ -136,7 +136,7 @@ impl Run<'_> {
         )?;
         let found = read_blocks(&out);
         if found.is_empty() {
-            let said = fs::read_to_string(folder.path().join("said")).unwrap_or_default();
+            let said = fs::read_to_string(said.path()).unwrap_or_default();
             let said = said.lines().find(|line| line.starts_with("roost:")).unwrap_or("it said nothing");
             return Err(anyhow!("no block was measured: {}", linux::printable(said)));
         }
