@@ -108,11 +108,11 @@ pub enum NoiseOn {
     Each,
     /// The machine has one source; each piece goes to any active CPU.
     Any,
-    /// The machine has one thread, which the kernel places: [`super::programs`].
+    /// The machine has one thread, which the kernel places on an idle CPU.
     Scheduled,
 }
 
-/// Threads of the service that share one queue: [`super::threads`].
+/// Threads of the service that share one queue, each with connections of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Threads {
     pub count: u16,
