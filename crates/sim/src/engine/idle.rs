@@ -191,8 +191,18 @@ impl Engine {
         self.signal(cpu, WakeCause::Interrupt);
     }
 
+    /// A timer has woken the CPU, just in time for now.
+    pub(super) fn signal_in_time(&mut self, cpu: usize) {
+        self.wake_up(cpu, WakeCause::Timer, true);
+    }
+
     #[inline]
     pub(super) fn signal(&mut self, cpu: usize, by: WakeCause) {
+        self.wake_up(cpu, by, false);
+    }
+
+    #[inline]
+    fn wake_up(&mut self, cpu: usize, by: WakeCause, is_in_time: bool) {
         let now = self.now;
         let core = &self.cores[cpu];
         let (length, state) = (now - core.idle_since, core.state);
@@ -218,8 +228,13 @@ impl Engine {
         let core = &mut self.cores[cpu];
         core.doing = Doing::Waking;
         core.idle_since = now;
-        let mut exit = self.hardware.wake(cpu, now);
-        if self.setup.waking_spread > 0.0 {
+        let mut exit = 0;
+        if is_in_time {
+            self.hardware.wake_in_time(cpu, now);
+        } else {
+            exit = self.hardware.wake(cpu, now);
+        }
+        if self.setup.waking_spread > 0.0 && !is_in_time {
             let factor = (self.setup.waking_spread * self.chance.waking.normal()).exp();
             exit = (exit as f64 * factor).round() as u64;
         }

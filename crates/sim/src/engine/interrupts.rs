@@ -127,6 +127,10 @@ impl Engine {
         let cpus = self.hardware.cpus();
         let mut source = 0;
         for noise in &self.setup.noise {
+            if noise.follows.is_some() {
+                source += 1;
+                continue;
+            }
             for _ in 0..noise.on.sources(cpus) {
                 let gap = noise.every.as_nanos() as f64 * self.chance.noise(source).exponential();
                 self.events.add(gap as u64, Later::Noise { source });

@@ -21,9 +21,9 @@
 //!
 //! Files: `requests` is the request path, `idle` idle entry and exit, `interrupts` whatever preempts,
 //! `fanout` requests with devices or shards, `dvfs` frequencies, `placement` connections on workers,
-//! `stealing` from others, `core_policy` how many cores, `system_sleep` naps of the whole machine,
-//! `wake_delay` and `pre_wake` when to wake, `cap` the bound on power, `known` and `decisions` the calls
-//! of policies, `metrics` all counts.
+//! `stealing` from others, `programs` and `followers` threads of other programs, `core_policy` how many
+//! cores, `system_sleep` naps of the whole machine, `wake_delay` and `pre_wake` when to wake, `cap` the
+//! bound on power, `known` and `decisions` the calls of policies, `metrics` all counts.
 
 mod ahead;
 mod cap;
@@ -37,6 +37,7 @@ mod dvfs;
 mod ended;
 mod event_queue;
 mod fanout;
+mod followers;
 mod hardware;
 mod idle;
 mod idle_sets;
@@ -67,8 +68,8 @@ pub(crate) use metrics::histogram;
 pub use metrics::{IdleLengths, Metrics, Sample, SleepCounts, Times, Visit};
 pub use running::End;
 pub use setup::{
-    Closed, Depth, Device, Dispatch, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick, Setup,
-    ShardWork, Shards, Target, Threads, Wait,
+    Closed, Depth, Device, Dispatch, Follows, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick,
+    Setup, ShardWork, Shards, Target, Threads, Wait,
 };
 
 use crate::fleet::Leaf;

@@ -5,10 +5,12 @@
 //! run for a *slice* at least, whatever waits ([`slice_ns`]). A request therefore takes a CPU without a
 //! piece, or waits for one; at the end of a slice it goes before the piece, since a thread that sleeps
 //! most of the time is owed time by one that does not (EEVDF: Stoica and Abdel-Wahab, 1995). A service
-//! that keeps all CPUs busy starves the pieces here, where the kernel would share.
+//! that keeps all CPUs busy starves the pieces here, where the kernel would share. Threads that
+//! requests wake are in `followers`.
 
 use super::cpu_set::CpuSet;
-use super::setup::NoiseOn;
+use super::followers::Follower;
+use super::setup::{NoiseOn, Setup};
 use super::{Doing, Engine, Later};
 use std::collections::VecDeque;
 
@@ -20,6 +22,8 @@ pub(super) struct Piece {
     left_ns: u64,
     /// What is left of it after this slice.
     later_ns: u64,
+    /// What is left of the slice after the piece.
+    spare_ns: u64,
 }
 
 /// The least that a thread may run before another takes its place: 0.7 ms, and as much again for each
@@ -28,7 +32,7 @@ pub(super) fn slice_ns(cpus: usize) -> u64 {
     700_000 * u64::from(1 + cpus.clamp(1, 8).ilog2())
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Programs {
     /// For any CPU.
     waiting: VecDeque<Piece>,
@@ -36,20 +40,75 @@ pub(super) struct Programs {
     queued: VecDeque<(usize, Piece)>,
     /// Where each source's last piece ended.
     last: Vec<usize>,
+    /// Threads that requests wake.
+    pub(super) followers: Vec<Follower>,
+}
+
+impl Piece {
+    /// A slice that has room takes of what is left.
+    fn fill(&mut self) {
+        let more = self.spare_ns.min(self.later_ns);
+        self.left_ns += more;
+        self.later_ns -= more;
+        self.spare_ns -= more;
+    }
+
+    /// It has so much work left from now on.
+    pub(super) fn renew(&mut self, work_ns: u64) {
+        self.later_ns = work_ns.saturating_sub(self.left_ns);
+        self.fill();
+    }
+
+    pub(super) fn source(&self) -> usize {
+        self.source
+    }
+}
+
+impl Programs {
+    pub fn new(setup: &Setup, cpus: usize) -> Self {
+        let sources = setup.noise.iter().map(|noise| noise.on.sources(cpus)).sum();
+        Self {
+            waiting: VecDeque::new(),
+            queued: VecDeque::new(),
+            last: vec![cpus - 1; sources],
+            followers: Follower::all(setup, cpus),
+        }
+    }
+
+    /// The piece of this source that waits for a CPU.
+    pub(super) fn waiting_of(&mut self, source: usize) -> Option<&mut Piece> {
+        let queued = self.queued.iter_mut().map(|(_, piece)| piece);
+        self.waiting.iter_mut().chain(queued).find(|piece| piece.source == source)
+    }
 }
 
 impl Engine {
     /// A piece comes: to an idle CPU, if there is one.
     pub(super) fn schedule(&mut self, source: usize, length_ns: u64) {
-        let piece = Piece { source, left_ns: 0, later_ns: length_ns };
-        // A parked CPU is as good: it is the service that may not run there.
-        let last = self.programs.last.get(source).copied().unwrap_or(self.hardware.cpus() - 1);
-        let idle =
-            if self.idle.contains(last) { Some(last) } else { self.idle.iter().find_map(CpuSet::first) };
-        match idle {
+        let piece = Piece { source, left_ns: 0, later_ns: length_ns, spare_ns: 0 };
+        match self.idle_for(source) {
             Some(cpu) => self.queue_piece(cpu, piece),
             None => self.programs.waiting.push_back(piece),
         }
+    }
+
+    /// The same of a thread whose own timer wakes its CPU in time.
+    pub(super) fn schedule_in_time(&mut self, source: usize, length_ns: u64) {
+        let piece = Piece { source, left_ns: 0, later_ns: length_ns, spare_ns: 0 };
+        match self.idle_for(source) {
+            Some(cpu) => {
+                self.programs.queued.push_back((cpu, piece));
+                self.signal_in_time(cpu);
+            }
+            None => self.programs.waiting.push_back(piece),
+        }
+    }
+
+    /// An idle CPU for a source's piece: the one where its last ended, or another.
+    // A parked CPU is as good: it is the service that may not run there.
+    fn idle_for(&self, source: usize) -> Option<usize> {
+        let last = self.programs.last[source];
+        if self.idle.contains(last) { Some(last) } else { self.idle.iter().find_map(CpuSet::first) }
     }
 
     fn queue_piece(&mut self, cpu: usize, piece: Piece) {
@@ -73,6 +132,7 @@ impl Engine {
         }
         self.begin_slice(cpu, piece);
         self.clock_siblings(cpu);
+        self.send_held(piece.source);
         true
     }
 
@@ -91,13 +151,14 @@ impl Engine {
     }
 
     fn begin_slice(&mut self, cpu: usize, mut piece: Piece) {
-        let all = piece.left_ns + piece.later_ns;
-        piece.left_ns = all.min(slice_ns(self.hardware.cpus()));
-        piece.later_ns = all - piece.left_ns;
+        piece.later_ns += piece.left_ns;
+        piece.left_ns = 0;
+        piece.spare_ns = slice_ns(self.hardware.cpus());
+        piece.fill();
         self.time_piece(cpu, piece, 0);
     }
 
-    fn time_piece(&mut self, cpu: usize, piece: Piece, stall_ns: u64) {
+    pub(super) fn time_piece(&mut self, cpu: usize, piece: Piece, stall_ns: u64) {
         let length = self.hardware.begin_ns(cpu, piece.left_ns, 0, self.now);
         let core = &mut self.cores[cpu];
         core.piece = Some(piece);
@@ -115,7 +176,7 @@ impl Engine {
     }
 
     /// Takes the piece off its CPU; what was done is counted.
-    fn stop_piece(&mut self, cpu: usize) -> Option<Piece> {
+    pub(super) fn stop_piece(&mut self, cpu: usize) -> Option<Piece> {
         let core = &mut self.cores[cpu];
         let mut piece = core.piece.take()?;
         let planned = core.ends.saturating_sub(core.began);
@@ -139,9 +200,10 @@ impl Engine {
         }
         if is_over {
             let noise = &self.setup.noise[self.noise_of(piece.source).0];
-            let gap = noise.every.as_nanos() as f64 * self.chance.noise(piece.source).exponential();
-            self.events.add(self.now + (gap as u64).max(1), Later::Noise { source: piece.source });
-            self.programs.last.resize(self.programs.last.len().max(piece.source + 1), cpu);
+            if noise.follows.is_none() {
+                let gap = noise.every.as_nanos() as f64 * self.chance.noise(piece.source).exponential();
+                self.events.add(self.now + (gap as u64).max(1), Later::Noise { source: piece.source });
+            }
             self.programs.last[piece.source] = cpu;
         } else {
             let idle = self.idle.iter().find_map(CpuSet::first);

@@ -17,6 +17,9 @@ impl Engine {
         } else {
             self.next_at = NEVER;
         }
+        if self.programs.has_sender() {
+            return self.hand_to_sender(task);
+        }
         if self.setup.depth.is_some() { self.offer(task) } else { self.enter(task) }
     }
 
@@ -31,7 +34,7 @@ impl Engine {
     pub(super) fn count_in(&mut self) {
         self.metrics.enter(self.now);
         if !self.adapts {
-            let in_system = self.metrics.in_system() + self.clients.unsent();
+            let in_system = self.metrics.in_system() + self.unsent();
             self.metrics.responses.observe(in_system);
         }
     }
@@ -42,6 +45,9 @@ impl Engine {
     #[inline(always)]
     pub(super) fn let_in(&mut self, mut task: Task) {
         self.sent_at = self.now;
+        if self.programs.has_followers() {
+            self.wake_followers();
+        }
         if self.setup.dispatch != Dispatch::Shared {
             task.core = self.choose_core(&task) as u16;
         }
@@ -61,7 +67,7 @@ impl Engine {
     #[inline(always)]
     pub(super) fn fetch(&mut self) {
         if self.fetched >= self.setup.requests {
-            self.backlog = self.metrics.in_system() + self.clients.unsent();
+            self.backlog = self.metrics.in_system() + self.unsent();
             self.next_at = NEVER;
             return;
         }
@@ -73,7 +79,7 @@ impl Engine {
                 self.next_at = self.next.arrived_ns;
             }
             None => {
-                self.backlog = self.metrics.in_system() + self.clients.unsent();
+                self.backlog = self.metrics.in_system() + self.unsent();
                 self.next_at = NEVER;
             }
         }

@@ -66,7 +66,7 @@ impl Engine {
             events: EventQueue::new(cpus),
             cores: (0..cpus).map(|_| core()).collect(),
             shared: VecDeque::new(),
-            programs: super::programs::Programs::default(),
+            programs: super::programs::Programs::new(&setup, cpus),
             threads: super::threads::Threads::new(&setup),
             has_shared: setup.has_shared_queue(),
             drawn: Vec::new(),
@@ -203,7 +203,7 @@ impl Engine {
             } else if self.next_at <= rare_at {
                 if self.next_at > stop_at {
                     // The requests that are here are served; no others come.
-                    self.backlog = self.metrics.in_system() + self.clients.unsent();
+                    self.backlog = self.metrics.in_system() + self.unsent();
                     self.next_at = NEVER;
                     self.is_stopped = true;
                     self.fetched = self.setup.requests;
@@ -215,7 +215,7 @@ impl Engine {
                 }
                 self.now = self.next_at;
                 self.arrive();
-                if self.metrics.in_system() + self.clients.unsent() > FLOOD {
+                if self.metrics.in_system() + self.unsent() > FLOOD {
                     return End::Unstable;
                 }
             } else {
@@ -246,9 +246,7 @@ impl Engine {
     fn is_over(&self) -> bool {
         let is_last =
             self.fetched >= self.setup.requests || (self.setup.closed.is_none() && self.next_at == NEVER);
-        is_last
-            && self.clients.unsent() == 0
-            && self.leaf.as_ref().is_none_or(|leaf| self.now >= leaf.until_ns())
+        is_last && self.unsent() == 0 && self.leaf.as_ref().is_none_or(|leaf| self.now >= leaf.until_ns())
     }
 
     fn seldom(&mut self, what: Later) {

@@ -95,9 +95,18 @@ pub struct Noise {
     pub every: Duration,
     /// How long a piece takes at the nominal clock.
     pub length: Sampler,
+    /// Requests wake it, and nothing else does.
+    pub follows: Option<Follows>,
     pub on: NoiseOn,
     /// It can be frozen while nothing critical runs (quiescence).
     pub deferrable: bool,
+}
+
+/// A thread that each request wakes, whose piece of work begins anew with each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Follows {
+    /// The requests come from this thread: each is sent when the thread is on a CPU.
+    pub sends: bool,
 }
 
 /// Where noise strikes.

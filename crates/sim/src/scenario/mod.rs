@@ -243,8 +243,14 @@ pub struct NoiseTable {
     pub every: Option<Time>,
     /// In its place: so many for each request of the load, at its mean rate.
     pub per_request: Option<f64>,
+    /// In place of gap and length: each request wakes it, and it works until so much CPU time after
+    /// the last one.
+    pub after_request: Option<Time>,
+    /// Requests are sent by it.
+    #[serde(default)]
+    pub sends: bool,
     /// Length of the work each time.
-    pub length: Distribution,
+    pub length: Option<Distribution>,
     #[serde(default)]
     pub on: NoiseOn,
     /// True if quiescence may hold it back.

@@ -253,11 +253,7 @@ impl Document {
         let jobs = self.jobs(&scenario, workers, seed)?;
         let shards = self.shards(server, workers, &jobs)?;
         let mean_rate = closed.is_none().then(|| jobs.mean_rate().as_per_second());
-        let noise = (server.noise.iter().enumerate())
-            .map(|(place, table)| {
-                self.noise(&format!("server.noise.{place}"), table, mean_rate, platform.cpus())
-            })
-            .collect::<Result<_, _>>()?;
+        let noise = self.noises(server, mean_rate, platform.cpus())?;
         let timer = scenario.machine.timer.map_or(Duration::from_millis(200), |timer| timer.0);
         if timer.is_zero() {
             return Err(self.wrong("machine.timer", "0", "give a period, such as 200ms"));

@@ -8,6 +8,7 @@ mod clients;
 mod combinations;
 mod devices;
 mod exact;
+mod followers;
 mod foreign;
 mod invariants;
 mod pairs;

@@ -30,6 +30,28 @@ impl Hardware {
         exit
     }
 
+    /// The same of a CPU that a timer called in time, and that executes now: so much of its sleep as the
+    /// exit takes was the exit.
+    pub fn wake_in_time(&mut self, cpu: usize, now: u64) {
+        let point = self.point[cpu];
+        let time = |state: u8, since: u64| {
+            let state = usize::from(state);
+            self.exit_ns[state].min((now - since).saturating_sub(self.entry_ns[state]))
+        };
+        if let Some(state) = self.modes.state(self.threads.mode(cpu)) {
+            let time = time(state, self.threads.since(cpu));
+            self.threads.rebook(cpu, self.modes.waking(state, point), time);
+        }
+        let core = cpu % self.socket_of_core.len();
+        if let Some(physical) = &mut self.physical
+            && let Some(state) = self.modes.state(physical.mode(core))
+        {
+            let time = time(state, physical.since(core));
+            physical.rebook(core, self.modes.waking(state, point), time);
+        }
+        self.wake(cpu, now);
+    }
+
     /// Books the entry into the present sleep as time awake. The time until it is over: it cannot
     /// be cut short.
     fn end_entry(&mut self, cpu: usize, state: u8, now: u64) -> u64 {
