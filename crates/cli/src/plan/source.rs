@@ -8,6 +8,7 @@ use ::observe::recording::{Input, read_service};
 use anyhow::{Context as _, Result};
 use machine::Goal;
 use sim::Document;
+use sim::plan::generator::Awake;
 use sim::plan::{Recording, scenario_text};
 use sim::scenario::Estimates;
 use std::io::{Read as _, Write as _};
@@ -81,6 +82,7 @@ impl Source {
         }
         let goal = document.scenario().map_err(usage)?.goal;
         notes.extend(elsewhere(&recording));
+        notes.extend(Awake::of(&recording).and_then(|awake| awake.warning()));
         Ok(Self { folder, is_made, recording, recorded, document, scenario_path, goal, notes })
     }
 }

@@ -7,6 +7,7 @@
 //! ```text
 //!   recording.rs    a recorded run: each value with its source, a missing one missing
 //!   load.rs         burstiness from counts, and whether clients wait for replies
+//!   generator.rs  how long a request keeps its generator awake
 //!   written.rs      recording -> scenario.toml, each value commented with its source
 //!   fidelity.rs     the simulated recorded run beside the measurement, and when it is worth little
 //!   candidates.rs   the policies and core counts, each with the `roost govern` line
@@ -18,6 +19,7 @@
 
 pub mod candidates;
 pub mod fidelity;
+pub mod generator;
 pub mod load;
 pub mod ranking;
 pub mod recording;

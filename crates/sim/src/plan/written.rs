@@ -1,5 +1,6 @@
 //! A recording as a scenario that a person can read and change: each value with its source.
 
+use super::generator::Awake;
 use super::recording::{GENERATOR, KERNEL_THREADS, Known, Loop, Recording, Service, Source, State};
 use machine::Goal;
 use std::fmt::{Display, Write as _};
@@ -336,6 +337,22 @@ fn noise(text: &mut Text, recording: &Recording) {
             text.line("on = \"each\"", "ESTIMATE: that it comes to all CPUs alike");
             continue;
         }
+        let awake = Awake::of(recording).filter(|_| other.name == GENERATOR);
+        if let Some(warning) = awake.and_then(|awake| awake.warning()) {
+            text.remark(&format!("ESTIMATE: {warning}."));
+        }
+        if let Some(awake) = awake.filter(Awake::agrees) {
+            text.array("server.noise");
+            let by = format!(
+                "{rate}; derived: by turns of {:.2} us, ln(1 + rate x turn) / rate; by its share of a CPU \
+                 {:.2} us",
+                length.value, awake.by_share_us
+            );
+            text.line(&format!("after_request = \"{}\"", time(awake.by_turns_us)), &by);
+            text.line("sends = true", "derived: the service's clients are on this machine");
+            text.line("on = \"scheduled\"", "ESTIMATE: the kernel puts it where a CPU is idle");
+            continue;
+        }
         // As few threads as can have had that CPU time, a CPU each at the most.
         let share = other.per_s.value * length.value * 1e-6;
         let threads = (share / MOST_OF_A_CPU).ceil().clamp(1.0, cpus.max(1.0));
@@ -360,7 +377,7 @@ fn noise(text: &mut Text, recording: &Recording) {
 }
 
 /// A thread that has more of a CPU than this is taken for two.
-const MOST_OF_A_CPU: f64 = 0.995;
+pub(super) const MOST_OF_A_CPU: f64 = 0.995;
 
 struct Text(String);
 
@@ -474,9 +491,28 @@ mod tests {
         let noise: Vec<_> = setup.noise.iter().map(|noise| (noise.on, noise.every.as_micros())).collect();
         use crate::engine::NoiseOn::{Each, Scheduled};
         assert_eq!(noise, [(Each, 4_000), (Scheduled, 1_000), (Scheduled, 1_000)]);
-        // The generator has half to do at half the load, and sleeps longer.
+        // Clients of unknown kind, whose generator has half to do at half the load, and sleeps longer.
         let half = document(&recording).with("workload.rate", &toml::Value::Integer(5_000)).unwrap();
         assert_eq!(half.setup("menu", 1).unwrap().0.noise[1].every.as_micros(), 5_000);
+    }
+
+    #[test]
+    fn an_open_generator_is_awake_after_each_request_and_sends() {
+        let mut recording = sample();
+        let kind = Known::derived(Loop::Open, "Little");
+        recording.generator = Some(Generator { names: vec!["load".to_owned()], kind });
+        recording.others[0].name = GENERATOR.to_owned();
+        // At 10,000/s and w = 40 us: turns of (e^0.4 - 1) / rate, and e^-0.4 as many as requests.
+        recording.others[0].per_s.value = 6_703.2;
+        recording.others[0].length_us = Some(Known::derived(49.1825, "time over turns"));
+        let (setup, _) = document(&recording).setup("menu", 1).unwrap();
+        assert_eq!(setup.noise[0].follows, Some(crate::engine::Follows { sends: true }));
+        assert_eq!(setup.noise[0].length.mean().as_micros(), 40);
+        // Of another law its work is linear in the load.
+        recording.others[0].length_us.as_mut().unwrap().value = 5.0;
+        let text = scenario_text(&recording, None).unwrap();
+        assert!(text.contains("per_request") && text.contains("# ESTIMATE: the generator"), "{text}");
+        document(&recording).setup("menu", 1).unwrap();
     }
 
     #[test]
