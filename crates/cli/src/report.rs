@@ -83,7 +83,9 @@ fn draw(args: &Args, from: &Path) -> Result<ExitCode> {
         let archive = kit::Archive::read(&bytes);
         archive.map_err(|why| usage(format!("{shown} is no archive of roost prove --kit: {why}")))?.page()
     } else {
-        let text = String::from_utf8(bytes).map_err(|cause| usage(format!("{shown}: {cause}")))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            usage(format!("{shown} is neither a page's figures as JSON nor an archive of roost prove --kit"))
+        })?;
         Page::read(&text).map_err(|cause| {
             usage(format!(
                 "{shown} is no page: {cause}; docs/formats.md says how one is written (\"A page's \

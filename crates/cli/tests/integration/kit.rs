@@ -103,3 +103,14 @@ fn after_a_kill_roost_restore_puts_all_back() {
     assert_eq!(limits(), before);
     assert!(Kit::report(&archive).contains("wake-up times"), "the parts that were done are kept");
 }
+
+#[test]
+fn a_file_that_is_neither_page_nor_archive_is_named_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("kit.tar.gz");
+    fs::write(&file, [0xff, 0xfe, 0x00, 0x80].repeat(100)).expect("written");
+    let output = Command::new(ROOST).arg("report").arg(&file).output().expect("roost runs");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("neither a page's figures as JSON nor an archive"), "{said}");
+}

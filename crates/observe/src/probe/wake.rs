@@ -127,8 +127,8 @@ mod tests {
         }
     }
 
-    fn latencies(batches: Vec<Batch>) -> Result<Vec<(u8, u64)>, WakeError> {
-        let probe = Probe {
+    fn probe(batches: Vec<Batch>) -> Probe {
+        Probe {
             sleeper: CpuId(1),
             waker: Some(CpuId(0)),
             driver: None,
@@ -136,8 +136,11 @@ mod tests {
             batches,
             notes: Vec::new(),
             stopped: false,
-        };
-        let found = probe.wake_latencies(&table())?;
+        }
+    }
+
+    fn latencies(batches: Vec<Batch>) -> Result<Vec<(u8, u64)>, WakeError> {
+        let found = probe(batches).wake_latencies(&table())?;
         Ok(found.into_iter().map(|(state, wake)| (state.0, wake.p50.as_micros())).collect())
     }
 
@@ -158,15 +161,6 @@ mod tests {
     fn the_schedulers_part_is_that_of_a_polling_cpu() {
         let polled = |way, micros| batch(way, 100, micros, &[("POLL", 0, 1.0)]);
         let longer = Batch { sleep: Duration::from_millis(10), ..polled(WakeSource::OtherCpu, 8) };
-        let probe = |batches| Probe {
-            sleeper: CpuId(1),
-            waker: Some(CpuId(0)),
-            driver: None,
-            clock: Duration::ZERO,
-            batches,
-            notes: Vec::new(),
-            stopped: false,
-        };
         let halted = batch(WakeSource::OtherCpu, 90, 7, &[("C1", 2, 1.0)]);
         let found = probe(vec![
             longer,

@@ -31,6 +31,19 @@ pub struct ServiceRecording {
 /// Reads the work of `process` and its children from a recording with the scheduler's events.
 pub fn read_service(input: Input<'_>, process: u32) -> Result<ServiceRecording, RecordingError> {
     let name = input.name();
+    work_and_sleeps(input, process).map_err(|error| {
+        // Sleeps alone are no work: these two name the events that a recording of sleeps needs.
+        let why = match error {
+            RecordingError::Empty(_) => "it is empty",
+            RecordingError::NoEvents(_) => "none of its lines is an event of perf script or trace-cmd report",
+            other => return other,
+        };
+        RecordingError::NoService { name, why: format!("{why}; record with `{RECORD}`") }
+    })
+}
+
+fn work_and_sleeps(input: Input<'_>, process: u32) -> Result<ServiceRecording, RecordingError> {
+    let name = input.name();
     let refused = |why: String| RecordingError::NoService { name: name.clone(), why };
     let members = members(input, process)?;
     let mut threads = members.threads();
@@ -162,6 +175,10 @@ mod tests {
             |name: &str, process| read_service(Input::File(&kept(name)), process).unwrap_err().to_string();
         assert!(refused("service.perf.data", 4_000_000).contains("no process 4000000"));
         assert!(refused("lab-perf-script.txt", 1).contains("no sched_switch events"));
+        for bytes in ["", "a page, a letter\n"] {
+            let said = read_service(Input::Bytes { name: "other.txt", bytes: bytes.as_bytes() }, 1);
+            assert!(said.unwrap_err().to_string().contains(RECORD), "{bytes:?}");
+        }
         // As `perf script` writes it by itself: threads without their processes.
         let text = std::fs::read_to_string(kept("service-perf-script.txt")).unwrap();
         let plain: String = text.lines().map(|line| without_process(line) + "\n").collect();
