@@ -16,11 +16,10 @@ use std::process::ExitCode;
 
 /// Replay a recorded run: the same inputs must give the same commands
 ///
-/// Reads a recording of `roost govern --record DIR`, of `roost stage --out DIR --record`, or of
-/// `record` in the configuration of the daemon, `roost quiesce` and `roost govern hurry-up`:
-/// readings, changes by `set` and reloads, whether writes were refused. With --policy, says when and
-/// how another policy would have decided; the readings depended on the cores that the service really
-/// had, so that is no forecast.
+/// Reads a recording that `record = "DIR"` in a configuration asked for, of the daemon, `roost
+/// govern`, `quiesce`, `govern hurry-up` or `stage`: readings, changes by `set` and reloads, whether
+/// writes were refused. With --policy, says when and how another policy would have decided; the
+/// readings depended on the cores that the service really had, so that is no forecast.
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../help/replay.txt"))]
 pub struct Args {

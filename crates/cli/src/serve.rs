@@ -49,25 +49,6 @@ pub struct Args {
         hide_short_help = true
     )]
     max_item_size: String,
-    /// Client connections at the most; others are refused at once
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 10_000,
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
-    max_conns: u32,
-    /// A client that takes none of its answers, or sends no more of a request, is closed after this
-    /// time; after less, down to 5s, as the memory of connections (an eighth of the limit) runs out
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "30s",
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
-    stall_timeout: String,
     /// How many workers stay awake
     #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
     policy: PolicyName,
@@ -98,7 +79,7 @@ pub struct Args {
     record: Option<PathBuf>,
     #[command(flatten)]
     names: crate::metrics::Names,
-    /// Parameters of policies and of --stage, as TOML; unknown keys are refused
+    /// Limits of connections, parameters of policies and of --stage, as TOML; unknown keys are refused
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the parameters in force as TOML, and end
@@ -282,19 +263,15 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             args.max_item_size, args.memory_limit
         )));
     }
-    let stall: Duration = args.stall_timeout.parse().map_err(|e| usage(format!("--stall-timeout: {e}")))?;
-    if args.max_conns == 0 {
-        return Err(usage("--max-conns must be at least 1"));
-    }
     let root = args.root.as_ref().map_or_else(linux::Root::system, linux::Root::at);
-    raise_descriptor_limit(args.max_conns);
+    raise_descriptor_limit(file.limits.connections);
     Ok(Config {
         listen: places(args)?,
         worker_cpus: worker_cpus(args)?,
         store: StoreConfig { memory_limit, max_item_size, shards: None },
         limits: Limits {
-            max_connections: args.max_conns,
-            stall,
+            max_connections: file.limits.connections,
+            stall: file.limits.stall,
             session: store::session::Limits { max_item_size, ..Default::default() },
         },
         policy: match args.policy {

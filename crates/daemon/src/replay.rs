@@ -45,7 +45,7 @@ pub enum ReplayError {
     /// A folder or file cannot be read.
     #[error("cannot read {path}: {cause}", path = path.display())]
     Unreadable { path: PathBuf, cause: io::Error },
-    #[error("{0} holds no recording of a service\nhint: `roost govern --record DIR` makes one")]
+    #[error("{0} holds no recording of a service\nhint: `record = \"DIR\"` in its configuration makes one")]
     Empty(PathBuf),
     /// The replay says something else than the run, or a file is no recording.
     #[error("{path}: {cause}", path = path.display())]
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn what_is_no_recording_is_told() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(Replay::of(folder.path()).unwrap_err().to_string().contains("--record"));
+        assert!(Replay::of(folder.path()).unwrap_err().to_string().contains("record = "));
         fs::write(folder.path().join("service-x.000000.jsonl"), "{}\n").unwrap();
         assert!(Replay::of(folder.path()).unwrap_err().to_string().contains("line 1"));
         assert!(Replay::of(Path::new("/nowhere")).is_err());

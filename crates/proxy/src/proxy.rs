@@ -2,14 +2,14 @@
 
 use crate::config::{Config, ConfigError};
 use crate::connections::Reception;
-use crate::shared::{MakeError, Shared};
+use crate::shared::Shared;
 use crate::stage::Burst;
 use crate::status::Status;
 use crate::tls;
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -42,15 +42,9 @@ pub enum StartError {
 }
 
 impl Proxy {
-    /// Begins to listen. `record` is a folder for logs of everything that the stages' policies are
-    /// told, for replay.
-    pub fn start(config: Config, record: Option<&Path>) -> Result<Self, StartError> {
-        let shared = Arc::new(Shared::new(config, record).map_err(|error| match error {
-            MakeError::Config(error) => StartError::Config(error),
-            MakeError::Record(cause) => {
-                StartError::Record { folder: record.unwrap_or(Path::new("")).to_owned(), cause }
-            }
-        })?);
+    /// Begins to listen.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let shared = Arc::new(Shared::new(config)?);
         let acceptor = shared.config.tls.as_ref().map(tls::acceptor).transpose()?;
         let mut listeners = Vec::new();
         for &address in &shared.config.listen {

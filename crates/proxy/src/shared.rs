@@ -2,13 +2,12 @@
 
 use crate::backend::Backend;
 use crate::budget::Budget;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
+use crate::proxy::StartError;
 use crate::routes::{Classes, Routes};
 use crate::stage::Stage;
 use crate::status::Books;
 use crate::timetable::Timetable;
-use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -58,23 +57,17 @@ impl Drop for Place {
     }
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum MakeError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error(transparent)]
-    Record(#[from] io::Error),
-}
-
 impl Shared {
-    /// `record` is the folder for the logs of the stages' policies.
-    pub(crate) fn new(config: Config, record: Option<&Path>) -> Result<Self, MakeError> {
+    pub(crate) fn new(config: Config) -> Result<Self, StartError> {
         config.check()?;
         let mut servers = Vec::new();
         let timetable = Timetable::new(config.servers.len());
         for (number, server) in config.servers.iter().enumerate() {
-            let log = record.map(|folder| (folder, server.shown()));
-            let stage = Stage::new(config.stage_of(number), log, timetable.line(number))?;
+            let log = config.record.as_deref().map(|folder| (folder, server.shown()));
+            let stage =
+                Stage::new(config.stage_of(number), log, timetable.line(number)).map_err(|cause| {
+                    StartError::Record { folder: config.record.clone().unwrap_or_default(), cause }
+                })?;
             servers.push(Behind { backend: Backend::new(server, &config.limits)?, stage });
         }
         Ok(Self {

@@ -207,7 +207,7 @@ impl Director {
                     self.warned_of_descriptors = true;
                     shared.log.say(
                         "no file descriptor is left for a new client; it waits until another leaves\n\
-                         hint: raise the limit (ulimit -n) or lower --max-conns",
+                         hint: raise the limit (ulimit -n) or lower limits.connections in --config",
                     );
                 }
             }

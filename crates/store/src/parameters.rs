@@ -1,4 +1,5 @@
-//! The store's configuration file: parameters of its policies and of its stage, and nothing else.
+//! The store's configuration file: limits of its connections, and parameters of its policies and
+//! of its stage.
 
 use policy::check::{Check as _, Wrong};
 use serde::{Deserialize, Serialize};
@@ -7,10 +8,45 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
+    pub limits: ConnectionLimits,
     /// Of `--policy peafowl`, and of how every policy's workers measure.
     pub peafowl: policy::peafowl::Params,
     pub carb: policy::carb::Params,
     pub stage: StageParameters,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConnectionLimits {
+    /// Clients at the most; others are refused at once.
+    pub connections: u32,
+    /// A client that takes none of its answers, or sends no more of a request, is closed after this
+    /// time; after less, down to 5 s, as the memory of connections (an eighth of the store's limit)
+    /// runs out.
+    #[serde(with = "machine::duration_text")]
+    pub stall: machine::Duration,
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self { connections: 10_000, stall: machine::Duration::from_secs(30) }
+    }
+}
+
+impl ConnectionLimits {
+    fn check(&self) -> Result<(), Wrong> {
+        let key = match self {
+            Self { connections: 0, .. } => "connections",
+            Self { stall: machine::Duration::ZERO, .. } => "stall",
+            _ => return Ok(()),
+        };
+        let fix = if key == "stall" { "30s, say" } else { "10000, say" };
+        Err(Wrong {
+            key: key.to_owned(),
+            problem: "is 0, so no client is served".to_owned(),
+            fix: fix.to_owned(),
+        })
+    }
 }
 
 /// Of `--stage`.
@@ -36,6 +72,7 @@ pub enum ParametersError {
 impl Default for Parameters {
     fn default() -> Self {
         Self {
+            limits: ConnectionLimits::default(),
             peafowl: policy::peafowl::Params::live(),
             carb: policy::carb::Params::default(),
             stage: StageParameters::default(),
@@ -47,6 +84,7 @@ impl Parameters {
     /// The rules that the policies' papers print, and nothing of ours.
     pub fn paper() -> Self {
         Self {
+            limits: ConnectionLimits::default(),
             peafowl: policy::peafowl::Params::paper(),
             carb: policy::carb::Params::paper(),
             stage: StageParameters::default(),
@@ -68,6 +106,7 @@ impl Parameters {
         let wrong = |table| move |wrong: Wrong| ParametersError::Impossible(wrong.below(table));
         file.peafowl.check().map_err(wrong("peafowl"))?;
         file.carb.check().map_err(wrong("carb"))?;
+        file.limits.check().map_err(wrong("limits"))?;
         Ok(file)
     }
 }
@@ -105,6 +144,8 @@ mod tests {
             ("[peafowl]\nwindow_requests = 0\n", "peafowl.window_requests"),
             ("[peafowl]\nheadroom = nan\n", "peafowl.headroom"),
             ("[carb]\nepoch = \"0s\"\n", "carb.epoch"),
+            ("[limits]\nconnections = 0\n", "limits.connections"),
+            ("[limits]\nstall = \"0s\"\n", "limits.stall"),
         ] {
             let error = Parameters::parse(text).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");

@@ -69,9 +69,6 @@ pub struct GovernArgs {
     /// Govern beside another program that sets the same knobs
     #[arg(long, help_heading = "Advanced", hide_short_help = true)]
     pub take_over: bool,
-    /// Record readings and commands into this folder, for `roost replay`
-    #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
-    pub record: Option<PathBuf>,
     /// Write a trace of the CPUs, counters and decisions into this file, for ui.perfetto.dev
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     pub perfetto: Option<PathBuf>,
@@ -124,12 +121,10 @@ impl GovernArgs {
         let (own, socket) = (self.own()?, self.socket.as_ref());
         let mut written = config_file::configuration(file, "service", own, socket, &root)?;
         let config = &mut written.config;
-        config.record = self.record.clone().or_else(|| config.record.take());
         config.metrics = self.names.address().or(config.metrics);
         config.check(config_file::place(file)).map_err(usage)?;
         let given = [
             ("--metrics", self.names.address().is_some()),
-            ("--record", self.record.is_some()),
             ("--root", self.root.is_some()),
             ("--out", self.out.is_some()),
             ("--perfetto", self.perfetto.is_some()),
@@ -261,8 +256,8 @@ mod tests {
 
     #[test]
     fn a_daemon_that_runs_decides_for_itself() {
-        let words = ["--port", "1", "--config", "FILE", "--record", "r"];
+        let words = ["--port", "1", "--config", "FILE", "--out", "r"];
         let whole = written(&words, "epoch = \"2s\"\n[[service]]\nmin_cores = 2").unwrap().whole;
-        assert!(whole[0].starts_with("epoch of /") && whole[1..] == ["--record"], "{whole:?}");
+        assert!(whole[0].starts_with("epoch of /") && whole[1..] == ["--out"], "{whole:?}");
     }
 }

@@ -183,7 +183,6 @@ impl Args {
             ("a subcommand", parsed.subject.is_some()),
             ("--for", governing.length.is_some()),
             ("--dry-run", governing.dry_run),
-            ("--record", governing.record.is_some()),
             ("--perfetto", governing.perfetto.is_some()),
             ("--out", governing.out.is_some()),
             ("--print-config", governing.print_config),

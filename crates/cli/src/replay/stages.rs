@@ -1,4 +1,4 @@
-//! A recording of `roost stage --record`: one log for each server's stage, in segments.
+//! A recording of `roost stage`: one log for each server's stage, in segments.
 
 use super::segments;
 use crate::exit::{Exit, coded};

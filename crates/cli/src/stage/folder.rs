@@ -229,14 +229,11 @@ mod tests {
     use super::*;
 
     fn reading(at_s: f64) -> Reading {
-        let proxy = ::proxy::Proxy::start(
-            Config {
-                listen: vec!["127.0.0.1:0".parse().unwrap()],
-                servers: vec![::proxy::Server::at("http://127.0.0.1:1")],
-                ..Config::default()
-            },
-            None,
-        );
+        let proxy = ::proxy::Proxy::start(Config {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            servers: vec![::proxy::Server::at("http://127.0.0.1:1")],
+            ..Config::default()
+        });
         Reading { at_s, status: proxy.unwrap().status() }
     }
 

@@ -41,8 +41,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     check_period(&config)?;
     let mut folder = args.out.as_deref().map(|place| Folder::begin(place, &config)).transpose()?;
     let stopped = until_signal()?;
-    let record = args.out.as_deref().filter(|_| args.record);
-    let proxy = start(config, record)?;
+    let proxy = start(config)?;
     let metrics = args
         .names
         .address()
@@ -141,8 +140,8 @@ pub fn report(place: &Path, to: Option<&Path>, json: bool) -> Result<ExitCode> {
 }
 
 /// Starts a proxy; a fault of the arguments ends with the code for that.
-pub fn start(config: ::proxy::Config, record: Option<&Path>) -> Result<Proxy> {
-    Proxy::start(config, record).map_err(|error| match error {
+pub fn start(config: ::proxy::Config) -> Result<Proxy> {
+    Proxy::start(config).map_err(|error| match error {
         StartError::System(_) => error.into(),
         _ => usage(error),
     })

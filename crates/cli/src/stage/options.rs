@@ -49,9 +49,6 @@ pub struct Args {
     /// Leave readings, bursts, a summary and a page in this folder
     #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     pub(super) out: Option<PathBuf>,
-    /// Record there the policy's inputs and answers, for `roost replay`
-    #[arg(long, requires = "out", help_heading = "Advanced", hide_short_help = true)]
-    pub(super) record: bool,
     /// End after this long
     #[arg(long = "for", value_name = "TIME")]
     pub(super) length: Option<Duration>,

@@ -229,10 +229,9 @@ fn a_memcached_is_parked_asked_about_changed_and_found_as_it_was() {
     let all = linux::allowed_cpus().expect("CPUs").0.len();
     let record = folder.path().join("record");
     let port = server.port.to_string();
-    let file = ConfigFile::new("epoch = \"100ms\"");
-    let flags = ["--port", &port, "--goal", "10s@p99", "--config", &file, "--record"];
-    let mut governor =
-        Governor::start(folder.path(), &[&flags[..], &[record.to_str().expect("UTF-8")]].concat());
+    let file = ConfigFile::new(&format!("epoch = \"100ms\"\nrecord = {record:?}"));
+    let flags = ["--port", &port, "--goal", "10s@p99", "--config", &file];
+    let mut governor = Governor::start(folder.path(), &flags);
     // No request comes, so one core is enough, whatever else runs on this machine.
     let epoch = governor.until("one core", |epoch| cpus(epoch) == 1);
     let held = epoch["cpus"][0].to_string();
@@ -283,10 +282,9 @@ fn a_burst_between_two_epochs_wakes_all_cores_long_before_the_epoch_ends() {
     let server = Memcached::start(folder.path());
     let record = folder.path().join("record");
     let port = server.port.to_string();
-    let file = ConfigFile::new("epoch = \"5s\"");
-    let flags = ["--port", &port, "--goal", "10s@p99", "--config", &file, "--record"];
-    let mut governor =
-        Governor::start(folder.path(), &[&flags[..], &[record.to_str().expect("UTF-8")]].concat());
+    let file = ConfigFile::new(&format!("epoch = \"5s\"\nrecord = {record:?}"));
+    let flags = ["--port", &port, "--goal", "10s@p99", "--config", &file];
+    let mut governor = Governor::start(folder.path(), &flags);
     let all = linux::allowed_cpus().expect("CPUs").0.len();
     governor.until("one core", |epoch| cpus(epoch) == 1);
     std::thread::sleep(Duration::from_millis(200));

@@ -1,6 +1,6 @@
 //! Clients that misbehave. Each may lose its own connection; no other client may notice.
 
-use crate::fixture::{Client, Server, is_installed, signal, skipped};
+use crate::fixture::{Client, ConfigFile, Server, is_installed, signal, skipped};
 use crate::putting_back::{machine, start};
 use linux::EndsWithParent as _;
 use std::io::{Read, Write};
@@ -91,7 +91,8 @@ fn a_client_that_stalls_in_the_middle_of_a_request_is_waited_for() {
 
 #[test]
 fn clients_that_never_read_are_held_back_then_closed_and_memory_stays_bounded() {
-    let server = Server::start(&["--memory-limit", "64m", "--stall-timeout", "2s"]);
+    let server =
+        Server::start(&["--memory-limit", "64m", "--config", &ConfigFile::new("[limits]\nstall = \"2s\"")]);
     let mut writer = server.connect();
     assert_eq!(writer.set("big", &"x".repeat(1_000_000)), "STORED");
     let mut greedy: Vec<Client> = (0..200).map(|_| server.connect()).collect();
@@ -157,7 +158,12 @@ fn beside_a_thousand_half_sent_values_as_many_items_stay_as_in_memcached() {
         let peer = Memcached::start();
         let theirs = kept_beside_half_sent(peer.port, item, value, true);
         drop(peer);
-        let server = Server::start(&["--memory-limit", "64m", "--max-conns", "2000"]);
+        let server = Server::start(&[
+            "--memory-limit",
+            "64m",
+            "--config",
+            &ConfigFile::new("[limits]\nconnections = 2000"),
+        ]);
         let ours = kept_beside_half_sent(server.port, item, value, false);
         println!("values of {item} bytes beside half-sent ones of {value}: {ours} kept, memcached {theirs}");
         assert!(ours * 10 >= theirs * 9, "{ours} items are kept, and {theirs} by memcached");
@@ -260,7 +266,8 @@ impl Drop for Memcached {
 
 #[test]
 fn a_half_sent_value_gives_way_when_connections_have_no_memory_left() {
-    let server = Server::start(&["--memory-limit", "64m", "--stall-timeout", "24h"]);
+    let server =
+        Server::start(&["--memory-limit", "64m", "--config", &ConfigFile::new("[limits]\nstall = \"24h\"")]);
     let half = "y".repeat(400_000);
     let mut silent: Vec<Client> = (0..40).map(|_| server.connect()).collect();
     for (n, client) in silent.iter_mut().enumerate() {
@@ -316,7 +323,12 @@ fn ten_thousand_connections_are_served() {
     if let Err(reason) = raise_descriptor_limit(12_000) {
         return skipped("ten thousand connections", &reason);
     }
-    let server = Server::start(&["--memory-limit", "64m", "--max-conns", "10100"]);
+    let server = Server::start(&[
+        "--memory-limit",
+        "64m",
+        "--config",
+        &ConfigFile::new("[limits]\nconnections = 10100"),
+    ]);
     let mut streams: Vec<TcpStream> = Vec::with_capacity(10_000);
     for _ in 0..10_000 {
         streams.push(TcpStream::connect(("127.0.0.1", server.port)).unwrap());
@@ -338,7 +350,8 @@ fn ten_thousand_connections_are_served() {
 
 #[test]
 fn beyond_the_connection_limit_clients_are_refused_at_once() {
-    let server = Server::start(&["--memory-limit", "64m", "--max-conns", "3"]);
+    let server =
+        Server::start(&["--memory-limit", "64m", "--config", &ConfigFile::new("[limits]\nconnections = 3")]);
     let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
         assert_eq!(client.ask("mn"), "MN");

@@ -1,7 +1,7 @@
 //! Each command that ends by itself prints one JSON document with `--json`, and nothing else on
 //! its standard output.
 
-use crate::fixture::{IdleLimits, ROOST, Server, repository, signal, skipped};
+use crate::fixture::{ConfigFile, IdleLimits, ROOST, Server, repository, signal, skipped};
 use crate::waking::Planner;
 use linux::EndsWithParent as _;
 use serde_json::Value;
@@ -172,8 +172,9 @@ fn each_command_that_ends_by_itself_prints_one_document() {
     assert!(proxy["format"] == 1 && proxy["servers"].is_array(), "{proxy}");
     let page = format!("http://{metrics}/metrics");
     documents.check("load", &[&page, "--rate", "20", "--for", "1s", "--warmup", "0s"]);
-    let stage = ["--to", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--for", "1s", "--record", "--out"];
-    documents.check("stage", &[&stage[..], &[&out("stage")]].concat());
+    let record = ConfigFile::new(&format!("record = {:?}", out("stage")));
+    let stage = ["--to", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--for", "1s", "--config", &record];
+    documents.check("stage", &[&stage[..], &["--out", &out("stage")]].concat());
     documents.check("replay", &[&out("stage")]);
     documents.check("report", &[&out("stage")]);
 

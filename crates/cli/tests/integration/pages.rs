@@ -1,7 +1,7 @@
 //! Pages that answer when it is needed most: without a descriptor, among strangers, and not to a
 //! stranger's name.
 
-use crate::fixture::{Client, ROOST, signal};
+use crate::fixture::{Client, ConfigFile, ROOST, signal};
 use linux::EndsWithParent as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -204,7 +204,8 @@ const MORE_MIB: usize = 32;
 #[test]
 fn two_thousand_readers_that_read_nothing_cost_a_bounded_amount_and_nobody_else_an_answer() {
     let args = ["serve", "--port", "0", "--idle-actuator", "none", "--workers", "2", "--memory-limit", "64m"];
-    let store = Paged::start(5000, &[&args[..], &["--max-conns", "3000", "--stall-timeout", "10m"]].concat());
+    let limits = ConfigFile::new("[limits]\nconnections = 3000\nstall = \"10m\"");
+    let store = Paged::start(5000, &[&args[..], &["--config", &limits]].concat());
     let mut client = Client::connect(store.port);
     assert_eq!(client.set("big", &"x".repeat(1_000_000)), "STORED");
     assert_eq!(client.set("small", "y"), "STORED");

@@ -110,6 +110,7 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("run");
     let out = out.to_str().unwrap();
+    let record = ConfigFile::new(&format!("record = {out:?}"));
     let arguments = [
         "--to",
         &server(),
@@ -119,7 +120,8 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
         "30s@p99",
         "--out",
         out,
-        "--record",
+        "--config",
+        &record,
         "--metrics",
         "127.0.0.1:0",
         "--json",

@@ -30,6 +30,9 @@ pub struct Config {
     /// The protocols that a connection may change to (`Upgrade`), each name alone. HTTP/2 is none
     /// of them.
     pub upgrades: Vec<String>,
+    /// The policy's inputs and answers are recorded below this folder, for `roost replay`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<PathBuf>,
     /// The rest of the stage's constants. Its mode, period, phase and quantile follow from the keys
     /// above.
     pub stage: Params,
@@ -169,6 +172,7 @@ impl Default for Config {
             hold: true,
             trust_forwarded: false,
             upgrades: vec!["websocket".to_owned()],
+            record: None,
             stage: Params::default(),
             limits: Limits::default(),
             health: Health::default(),

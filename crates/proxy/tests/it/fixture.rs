@@ -244,7 +244,7 @@ pub fn proxy(servers: &[&Upstream], change: impl FnOnce(&mut Config)) -> Proxy {
         ..Config::default()
     };
     change(&mut config);
-    Proxy::start(config, None).unwrap()
+    Proxy::start(config).unwrap()
 }
 
 /// Holds everything until so many are there; the goal is far away.

@@ -150,7 +150,7 @@ fn wrong_certificates_are_refused_with_their_file() {
             tls: Some(tls),
             ..proxy::Config::default()
         };
-        Proxy::start(config, None).map(drop).unwrap_err().to_string()
+        Proxy::start(config).map(drop).unwrap_err().to_string()
     };
     let missing = start(Tls { certificate: "/nowhere.pem".into(), ..tls.clone() });
     assert!(missing.contains("/nowhere.pem"), "{missing}");

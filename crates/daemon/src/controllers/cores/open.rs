@@ -44,7 +44,9 @@ pub enum OpenError {
         /// The missing feature, and the remedy.
         reason: String,
     },
-    #[error("cannot record into {folder}: {cause}\nhint: name another folder with --record")]
+    #[error(
+        "cannot record into {folder}: {cause}\nhint: name another folder with `record` in the configuration"
+    )]
     Record { folder: String, cause: std::io::Error },
 }
 
