@@ -8,6 +8,7 @@
 //!   recording.rs    a recorded run: each value with its source, a missing one missing
 //!   load.rs         burstiness from counts, and whether clients wait for replies
 //!   generator.rs  how long a request keeps its generator awake
+//!   tail.rs       long waits of the recorded run
 //!   written.rs      recording -> scenario.toml, each value commented with its source
 //!   fidelity.rs     the simulated recorded run beside the measurement, and when it is worth little
 //!   candidates.rs   the policies and core counts, each with the `roost govern` line
@@ -23,6 +24,7 @@ pub mod generator;
 pub mod load;
 pub mod ranking;
 pub mod recording;
+pub mod tail;
 pub mod written;
 
 pub use candidates::{Candidate, candidates};
