@@ -38,13 +38,10 @@ pub struct Config {
     /// The control socket. All users may ask for the state; root and the daemon's user change it.
     pub socket: PathBuf,
     /// Prometheus metrics at this address; loopback unless you know the other users of the network.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
     /// Readings and commands are recorded below this folder, for `roost replay`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
     /// One line per change is appended to this file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<PathBuf>,
     /// Who leaves the CPUs that a service has left.
     pub park: Parking,
@@ -54,7 +51,6 @@ pub struct Config {
     pub move_interrupts: bool,
     /// The means of setting the clocks of services that have a `frequency`; the clock itself by
     /// default.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub frequency_actuator: Option<FrequencyActuator>,
     /// Model-specific registers may be written, which taints the kernel until it is booted again.
     pub allow_msr: bool,
@@ -70,7 +66,6 @@ pub struct Config {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hurry_up: Vec<HurryUpConfig>,
     /// CPUs that are woken ahead of events.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wake: Option<WakeConfig>,
 }
 
@@ -87,7 +82,6 @@ pub struct Part {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hurry_up: Vec<HurryUpConfig>,
     /// CPUs that are woken ahead of events.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wake: Option<WakeConfig>,
 }
 
@@ -196,30 +190,19 @@ pub struct ServiceConfig {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Written {
-    #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     cgroup: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<String>,
     policy: Policy,
-    #[serde(skip_serializing_if = "Option::is_none")]
     goal: Option<Goal>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     cores: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     min_cores: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     cpus: Option<String>,
     idle: IdleModes,
     frequency: FrequencyMode,
-    #[serde(skip_serializing_if = "Option::is_none")]
     slack: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     actuator: Option<Actuator>,
     telemetry: TelemetrySource,
 }

@@ -105,7 +105,6 @@ pub struct TransferStatus {
     #[serde(default)]
     pub total: Duration,
     /// When a guest was last sent home, on the system's monotonic clock.
-    #[serde(default)]
     pub last_sent_home: Option<Instant>,
     /// The last bursts, oldest first: from the first guest sent home until the last worker so woken
     /// had answered.

@@ -25,7 +25,7 @@ pub struct Demand {
     /// Everything random follows from this number.
     pub seed: u64,
     /// The highest rate of the shape; left out, the shape's own.
-    #[serde(with = "crate::rate_text::optional", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "crate::rate_text::optional")]
     pub rate: Option<Rate>,
     /// How the rate changes over time.
     pub shape: Load,
@@ -36,7 +36,6 @@ pub struct Demand {
     /// How many arrive at a time.
     pub batch: Batch,
     /// The service time at the nominal clock, if all requests are of one class.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<Distribution>,
     /// Share of a service time that a faster clock does not shorten, if all are of one class.
     pub memory: Ratio,
@@ -44,7 +43,6 @@ pub struct Demand {
     #[serde(with = "machine::duration_text::optional")]
     pub deadline: Option<Duration>,
     /// A file of requests, instead of rate, shape, arrivals and service times.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<PathBuf>,
     pub connections: Connections,
     /// Classes of requests, instead of `service`, `memory` and `deadline`.
@@ -61,14 +59,13 @@ pub struct Class {
     #[serde(default = "one")]
     pub share: f64,
     /// A request's service time at the nominal clock. Only a trace has its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<Distribution>,
     /// Share of a service time that a faster clock does not shorten.
     #[serde(default)]
     pub memory: Ratio,
     /// Instead of a share: of a service time x a faster clock does not shorten M (1 - exp(-x / M)), which
     /// is nearly all of a short one and hardly more than this M of a long one.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "machine::duration_text::optional")]
+    #[serde(default, with = "machine::duration_text::optional")]
     pub memory_most: Option<Duration>,
     /// When an answer is late, counted from its arrival.
     #[serde(default, with = "machine::duration_text::optional")]

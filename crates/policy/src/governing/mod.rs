@@ -63,7 +63,7 @@ pub struct CpuTopology {
     /// By CPU the exit latencies of its states that halt, the shallowest first.
     pub halts: BTreeMap<CpuId, Vec<Duration>>,
     /// How fast they can run, where their clock is to be chosen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub points: Option<PointTable>,
 }
 

@@ -20,7 +20,6 @@ pub struct Config {
     pub goal: Goal,
     /// Let requests go together every so often, and earlier where the goal is in danger. Without it
     /// they wait for as long as the goal allows.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub period: Option<Period>,
     /// False: nothing is held, and this is a plain proxy.
     pub hold: bool,
@@ -38,7 +37,6 @@ pub struct Config {
     pub stage: Params,
     pub limits: Limits,
     pub health: Health,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
     /// Kinds of requests; the first match counts. A request without a match has `goal`.
     #[serde(rename = "class", skip_serializing_if = "Vec::is_empty")]
@@ -98,7 +96,6 @@ pub struct Health {
     pub every: Duration,
     /// It is back when this path is answered with a status below 500; without one, when it takes a
     /// connection.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// How often a request is sent again where that is safe.
     pub retries: u32,
@@ -120,13 +117,10 @@ pub struct Tls {
 #[serde(default, deny_unknown_fields)]
 pub struct Class {
     pub name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// A header: `NAME`, or `NAME: VALUE`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
     /// Requests of this kind have this long, instead of the proxy's goal.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Period>,
     /// They are not held at all.
     pub never_stage: bool,
@@ -140,15 +134,12 @@ pub struct Server {
     /// `http://HOST:PORT` or `https://HOST:PORT`.
     pub to: String,
     /// It serves the requests that name this host.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// It is asked for paths that begin so.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Speak HTTP/2 with it; over plain TCP it must expect that.
     pub http2: bool,
     /// PEM file of the authorities that its certificate may come from; the system's without one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub authorities: Option<PathBuf>,
 }
 

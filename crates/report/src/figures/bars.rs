@@ -35,10 +35,10 @@ pub struct Bar {
     #[serde(deserialize_with = "or_nan")]
     pub value: f64,
     /// How far it may be off to either side.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
     /// A paper's figure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub printed: Option<f64>,
 }
 

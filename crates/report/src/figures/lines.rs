@@ -16,7 +16,7 @@ pub struct Lines {
     /// same order.
     #[serde(default)]
     pub series: Vec<Series>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
 }
 
@@ -26,7 +26,6 @@ pub struct Lines {
 pub struct Limit {
     pub name: String,
     /// At the left edge; `None` while there is none.
-    #[serde(default)]
     pub y: Option<f64>,
     /// From which `x` on it was another one, left to right.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -55,7 +55,7 @@ pub struct Quantity {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     /// Where it differs from the page's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub basis: Option<Basis>,
 }
 

@@ -13,27 +13,17 @@ pub struct Frame {
     #[serde(rename = "at_ns")]
     pub at: Duration,
     /// Requests per second of the load's schedule.
-    #[serde(
-        rename = "offered_per_s",
-        alias = "asked_per_s",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "offered_per_s", alias = "asked_per_s", skip_serializing_if = "Option::is_none")]
     pub offered: Option<Rate>,
     /// Requests per second that were answered.
-    #[serde(
-        rename = "achieved_per_s",
-        alias = "reached_per_s",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "achieved_per_s", alias = "reached_per_s", skip_serializing_if = "Option::is_none")]
     pub achieved: Option<Rate>,
     /// Median latency from the intended send time.
-    #[serde(rename = "p50_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p50_ns", skip_serializing_if = "Option::is_none")]
     pub p50: Option<Duration>,
-    #[serde(rename = "p99_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p99_ns", skip_serializing_if = "Option::is_none")]
     pub p99: Option<Duration>,
-    #[serde(rename = "p999_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p999_ns", skip_serializing_if = "Option::is_none")]
     pub p999: Option<Duration>,
     /// One entry per worker, in order of number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -42,13 +32,13 @@ pub struct Frame {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuFrame>,
     /// Connections moved between workers since the phase's start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub transfers: Option<u64>,
     /// Time that workers were active since the phase's start, summed over the workers.
-    #[serde(rename = "awake_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "awake_ns", skip_serializing_if = "Option::is_none")]
     pub awake: Option<Duration>,
     /// Energy since the phase's start, with its source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergyReading>,
 }
 
@@ -71,10 +61,10 @@ pub struct WorkerFrame {
     #[serde(rename = "load_per_s")]
     pub load: Rate,
     /// Its capacity by the requests that it served last, per second.
-    #[serde(rename = "limit_per_s", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "limit_per_s", skip_serializing_if = "Option::is_none")]
     pub limit: Option<Rate>,
     /// Share of the interval in which it was working.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub busy: Option<Ratio>,
     /// Connections served here that are at home here.
     pub residents: u32,
@@ -87,16 +77,16 @@ pub struct WorkerFrame {
 pub struct CpuFrame {
     pub cpu: CpuId,
     /// Share of the interval that it was not idle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub busy: Option<Ratio>,
     /// Share of the interval in each idle state, shallow to deep, as cpuidle counts it (requested,
     /// not achieved).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub residency: Option<Vec<StateShare>>,
     /// The idle limit that Roost asked for.
     pub limit: IdleLimit,
     /// Whether the kernel took it; `None` where nothing was asked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub in_force: Option<bool>,
 }
 

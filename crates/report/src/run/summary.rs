@@ -19,7 +19,7 @@ pub struct Summary {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
     /// Why the measurement is invalid (the generator could not keep up), if it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub invalid: Option<String>,
 }
 
@@ -31,53 +31,43 @@ pub struct Phase {
     /// Its difference, in a few words, such as `all workers, stock idle`.
     #[serde(default)]
     pub what: String,
-    #[serde(rename = "length_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "length_ns", skip_serializing_if = "Option::is_none")]
     pub length: Option<Duration>,
     /// Mean rate of the load's schedule.
-    #[serde(
-        rename = "offered_per_s",
-        alias = "asked_per_s",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "offered_per_s", alias = "asked_per_s", skip_serializing_if = "Option::is_none")]
     pub offered: Option<Rate>,
-    #[serde(
-        rename = "achieved_per_s",
-        alias = "reached_per_s",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "achieved_per_s", alias = "reached_per_s", skip_serializing_if = "Option::is_none")]
     pub achieved: Option<Rate>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
     /// Requests that failed, or whose answer was wrong.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<u64>,
     /// Median latency from the intended send time.
-    #[serde(rename = "p50_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p50_ns", skip_serializing_if = "Option::is_none")]
     pub p50: Option<Duration>,
-    #[serde(rename = "p99_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p99_ns", skip_serializing_if = "Option::is_none")]
     pub p99: Option<Duration>,
-    #[serde(rename = "p999_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "p999_ns", skip_serializing_if = "Option::is_none")]
     pub p999: Option<Duration>,
-    #[serde(rename = "max_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "max_ns", skip_serializing_if = "Option::is_none")]
     pub max: Option<Duration>,
     /// Points of the latency distribution, by rising share; [`CurvePoint::SHARES`] are good ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curve: Vec<CurvePoint>,
     /// Time that workers were active, summed over the workers.
-    #[serde(rename = "awake_ns", default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "awake_ns", skip_serializing_if = "Option::is_none")]
     pub awake: Option<Duration>,
     /// Mean over the workers' CPUs of the share of the phase in each idle state, shallow to deep.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub residency: Option<Vec<StateShare>>,
     /// Energy of the workers' CPUs (the generator's left out), with its source.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub energy: Option<EnergyReading>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub transfers: Option<u64>,
     /// Share of sends that left too late for the reported tail to be trusted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<Ratio>,
 }
 
@@ -110,7 +100,7 @@ pub struct Verdict {
     /// The bar, such as `at most 0.75x of stock`.
     pub bar: String,
     /// Whether it was; `None` where it could not be measured or lies within the noise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
     /// It was measured, and the machine's own scatter is too large to tell.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -53,7 +53,7 @@ pub struct PartState {
     pub part: Part,
     pub state: State,
     /// Why something is missing, if something is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<Word>,
 }
 

@@ -40,7 +40,6 @@ pub enum TelemetrySource {
 struct Page {
     prometheus: String,
     rate: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     tail: Option<String>,
 }
 

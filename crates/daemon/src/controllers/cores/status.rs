@@ -33,7 +33,6 @@ pub struct Status {
     #[serde(default)]
     pub frequency: FrequencyMode,
     /// The named means of setting them; `None` if the configuration names none.
-    #[serde(default)]
     pub frequency_actuator: Option<FrequencyActuator>,
     /// The caps on the clocks of its CPUs; one that is not here is free.
     #[serde(default)]

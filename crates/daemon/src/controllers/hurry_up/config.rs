@@ -14,32 +14,24 @@ use std::path::PathBuf;
 #[serde(default, deny_unknown_fields)]
 pub struct HurryUpConfig {
     /// Its name in `status` and metrics; the process or the slot file where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The slot file that the agent, or a native server, writes.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub slots: Option<PathBuf>,
     /// Functions of a native program, `BINARY:FUNCTION`, in place of a slot file; needs `pid`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uprobe: Vec<String>,
     /// The service's process; the slot file's writer where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     pub preset: Preset,
     /// When a call is heavy: a time such as `450ms`, or a share of the calls seen, such as `p75`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<String>,
     /// Frequency of an idle core, such as `1000MHz`; the lowest where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<String>,
     /// Frequency of a core that works; 10/13 of the highest where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mid: Option<String>,
     /// Frequency of heavy calls; the highest without turbo where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<String>,
     /// Only these of the service's CPUs, such as `0-3,8`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
     /// Run at real-time priority 1.
     pub realtime: bool,

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 pub struct QuiesceConfig {
     /// Its name in `status` and metrics; the first critical unit where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Units, cgroups or processes that matter.
     pub critical: Vec<String>,
@@ -24,10 +23,8 @@ pub struct QuiesceConfig {
     /// The largest share of the time for which a group is frozen, 0.01 to 0.99.
     pub max_share: f64,
     /// The event from which causes are followed; whole units are critical where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub trigger: Option<Trigger>,
     /// The only freezer to use; the best that works where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub freezer: Option<FreezerWay>,
     /// Freeze without a trial of whether it pays.
     pub always: bool,

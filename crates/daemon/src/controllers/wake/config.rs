@@ -13,19 +13,15 @@ use std::path::PathBuf;
 #[serde(default, deny_unknown_fields)]
 pub struct WakeConfig {
     /// CPUs that may be kept awake, such as `0-3`; all that the daemon may use where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
     /// The time that waking takes; measured at the start where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_latency: Option<String>,
     /// A window begins earlier than waking takes, by this margin.
     #[serde(with = "machine::duration_text")]
     pub margin: Duration,
     /// How CPUs are kept awake; the way that measured quicker where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub act: Option<Act>,
     /// How CPUs are woken; the way that measured quicker where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub alarm: Option<Alarm>,
     /// The longest window that a request may ask for.
     #[serde(with = "machine::duration_text")]
@@ -40,23 +36,18 @@ pub struct WakeConfig {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<u32>,
     /// Announcements come in datagrams here; needs `token_file`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<SocketAddr>,
     /// Announcements come over HTTP here; needs `token_file`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<SocketAddr>,
     /// The token that remote callers show; readable by its owner alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// Listen at addresses other than the loopback.
     pub remote: bool,
     /// CPUs of a caller that names none, up to four; the last where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_cpus: Option<String>,
     /// Foresee the answers of disks from the kernel's events.
     pub disks: bool,
     /// The CPU on which callers are heard; the first where it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub home: Option<u16>,
     /// Leave the kernel's idle events alone: accounts then rest on cpuidle's residency.
     pub without_events: bool,

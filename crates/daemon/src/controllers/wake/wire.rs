@@ -35,13 +35,11 @@ pub enum WakeAsk {
     /// Asks for shared memory instead of lines.
     Ring {
         name: String,
-        #[serde(default)]
         entries: Option<u32>,
     },
     /// Asks for CPUs to be ready.
     Wake {
         /// A list such as `1` or `0-1,3`.
-        #[serde(default)]
         cpus: Option<String>,
         /// The time from now until they are ready.
         #[serde(rename = "in")]
@@ -60,7 +58,6 @@ pub enum WakeAsk {
     Began {
         key: u64,
         /// The CPUs to be awake at its end.
-        #[serde(default)]
         cpus: Option<String>,
     },
     /// A computation, timer or announced message has ended.
@@ -72,14 +69,12 @@ pub enum WakeAsk {
         #[serde(rename = "in")]
         ahead: String,
         /// The CPUs to be awake.
-        #[serde(default)]
         cpus: Option<String>,
     },
     /// One more event of a stream arrived.
     Arrived {
         key: u64,
         /// The CPUs to be awake for the next.
-        #[serde(default)]
         cpus: Option<String>,
     },
     /// A peer announces that it will send.
@@ -90,7 +85,6 @@ pub enum WakeAsk {
         #[serde(rename = "in")]
         ahead: String,
         /// The CPUs to be awake.
-        #[serde(default)]
         cpus: Option<String>,
     },
     /// Asks for the status.

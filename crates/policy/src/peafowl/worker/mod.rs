@@ -66,12 +66,12 @@ pub struct Worker {
     /// Reports in a row with the tail above the goal.
     tail_missed: u32,
     /// Its capacity, where load is busy time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     capacity: Option<Capacity>,
     /// Turns since the last report, and when that was.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     turns: u32,
-    #[serde(default, skip_serializing_if = "crate::is_default")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     reported: Option<Instant>,
     /// The uncertainty of one of its loads, as a share of it.
     #[serde(default, skip_serializing_if = "crate::is_default")]
