@@ -6,6 +6,7 @@ use crate::machine_facts::this_machine;
 use crate::run::{RunInfo, utc};
 use anyhow::{Context as _, Result};
 use linux::SafeFolder;
+use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -30,6 +31,30 @@ impl Kind {
         Ok(place)
     }
 
+    /// The page of a run that begins now. With `json` a program reads the run, and it has a page only
+    /// if `out` names a folder.
+    pub fn ending(&self, out: Option<&Path>, json: bool) -> Result<Ending> {
+        let started = started()?;
+        let is_wanted = out.is_some() || !json;
+        let place = is_wanted.then(|| self.place(out, &started)).transpose()?;
+        Ok(Ending { started, place })
+    }
+
+    /// Writes the run's folder, its numbers into the file that marks it, and says where its page is.
+    pub fn write(
+        &self,
+        place: &Path,
+        info: &RunInfo,
+        numbers: &impl Serialize,
+        page: &Page,
+    ) -> Result<String> {
+        clear(place, &[])?;
+        let json = serde_json::to_string(numbers)?;
+        write(place, self.mark, |file| writeln!(file, "{json}"))?;
+        write_info(place, info)?;
+        write_report(place, page)
+    }
+
     /// The `run.toml` of a run by this program, on this machine, without a configuration.
     pub fn info(&self, started: String, title: String, method: &[&str]) -> RunInfo {
         RunInfo {
@@ -47,6 +72,28 @@ impl Kind {
 
     fn run(&self, started: &str) -> String {
         format!("{}-{}", self.name, started.replace(" UTC", "").replace([' ', ':'], "-"))
+    }
+}
+
+/// The page that a run leaves at its end, if one is wanted.
+pub struct Ending {
+    started: String,
+    place: Option<Place>,
+}
+
+impl Ending {
+    pub fn is_wanted(&self) -> bool {
+        self.place.is_some()
+    }
+
+    /// Has the page written, once, and says where it is. The run itself succeeded: a full disk does not
+    /// make it fail.
+    pub fn leave(&mut self, write: impl FnOnce(&Place, String) -> Result<String>) {
+        let Some(place) = self.place.take() else { return };
+        match write(&place, self.started.clone()) {
+            Ok(where_it_is) => eprintln!("{where_it_is}"),
+            Err(error) => eprintln!("no page was written: {error:#}"),
+        }
     }
 }
 

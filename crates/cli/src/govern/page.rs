@@ -5,14 +5,13 @@
 //! called asleep that was not seen asleep.
 
 use super::history::{History, Parked, Point, Told};
-use crate::run_folder::{self, Kind, Place};
+use crate::run_folder::{Kind, Place};
 use anyhow::Result;
 use machine::CpuId;
 use report::figures::{
     Card, Limit, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Series, Style, Table, Unit,
 };
 use report::run::RunInfo;
-use std::io::Write as _;
 
 const METHOD: [&str; 4] = [
     "Rate and response times are what the kernel sees at the server's sockets: from a request's \
@@ -27,18 +26,12 @@ const METHOD: [&str; 4] = [
     "Where there were too many epochs to draw, two become one: the mean of rate and cores, the larger tail.",
 ];
 
-const EPOCHS: &str = "epochs.json";
-pub const KIND: Kind = Kind { name: "govern", mark: EPOCHS };
+pub const KIND: Kind = Kind { name: "govern", mark: "epochs.json" };
 
 /// Writes the run's folder, and says where its page is.
 pub fn write(place: &Place, started: String, history: &History) -> Result<String> {
-    let place = &place.make()?;
-    run_folder::clear(place, &[])?;
-    let json = serde_json::to_string(history)?;
-    run_folder::write(place, EPOCHS, |file| writeln!(file, "{json}"))?;
     let info = KIND.info(started, title(history), &METHOD);
-    run_folder::write_info(place, &info)?;
-    run_folder::write_report(place, &page(&info, history))
+    KIND.write(&place.make()?, &info, history, &page(&info, history))
 }
 
 fn title(history: &History) -> String {
@@ -110,35 +103,26 @@ fn alarm(told: &Told) -> Option<String> {
 
 fn cards(name: &str, told: &Told, several: bool) -> Vec<Card> {
     let of = |what: &str| if several { format!("{name}: {what}") } else { what.to_owned() };
-    let mut cards = vec![Card {
-        what: of("cores awake"),
-        figure: format!("{:.2} of {}", mean_cores(told), told.last.cores.1),
-        remark: "mean over all epochs".to_owned(),
-        met: None,
-    }];
+    let mut cards = vec![Card::new(
+        of("cores awake"),
+        format!("{:.2} of {}", mean_cores(told), told.last.cores.1),
+        "mean over all epochs",
+    )];
     if let (Some(goal), Some(kept)) = (told.last.goal, kept(told)) {
-        cards.push(Card {
-            what: of("goal kept"),
-            figure: Unit::Share.text(kept),
-            remark: format!("{goal}, of {} epochs that had enough requests", told.judged.0),
-            met: None,
-        });
+        cards.push(Card::new(
+            of("goal kept"),
+            Unit::Share.text(kept),
+            format!("{goal}, of {} epochs that had enough requests", told.judged.0),
+        ));
     }
-    cards.push(Card {
-        what: of("changes"),
-        figure: told.changes_so_far.to_string(),
-        remark: "of its cores".to_owned(),
-        met: None,
-    });
+    cards.push(Card::new(of("changes"), told.changes_so_far.to_string(), "of its cores"));
     cards
 }
 
 fn over_time(name: &str, told: &Told) -> Section {
     let time = || Quantity::new("time", Unit::Seconds);
-    let series = |name: &str, style: Style, value: &dyn Fn(&Point) -> Option<f64>| Series {
-        name: name.to_owned(),
-        style,
-        points: told.points.iter().map(|point| Mark::new(point.at_s, value(point))).collect(),
+    let series = |name: &str, style: Style, value: &dyn Fn(&Point) -> Option<f64>| {
+        Series::new(name, style, told.points.iter().map(|point| Mark::new(point.at_s, value(point))))
     };
     let mut cores = Lines::new(
         "Cores awake",
@@ -163,7 +147,7 @@ fn over_time(name: &str, told: &Told) -> Section {
     rate.series.push(series("requests", Style::Line, &|point| point.rate));
     let mut parts: Vec<Part> = [cores, tail, rate].map(Lines::part).to_vec();
     parts.extend(curve(told));
-    Section { title: name.to_owned(), text: String::new(), parts }
+    Section::new(name, "", parts)
 }
 
 /// The goal as it was at each time.
@@ -199,13 +183,11 @@ fn curve(told: &Told) -> Option<Part> {
         Quantity::new("response time", Unit::Nanoseconds).log(),
     );
     let points = told.last.curve.iter();
-    lines.series.push(Series {
-        name: "tail".to_owned(),
-        style: Style::Line,
-        points: points
-            .map(|&(cores, tail)| Mark::new(f64::from(cores), Some(tail.as_nanos() as f64)))
-            .collect(),
-    });
+    lines.add(
+        "tail",
+        Style::Line,
+        points.map(|&(cores, tail)| Mark::new(f64::from(cores), Some(tail.as_nanos() as f64))),
+    );
     lines.limit =
         told.last.goal.map(|goal| Limit::level(format!("goal {goal}"), goal.latency.as_nanos() as f64));
     Some(lines.part())
@@ -218,7 +200,7 @@ fn changes(told: &Told) -> Section {
         text.push_str("Of its cores nothing: it kept all. ");
     }
     if told.changes.is_empty() {
-        return Section { title, text: "Nothing: it kept all its cores.".to_owned(), parts: Vec::new() };
+        return Section::new(title, "Nothing: it kept all its cores.", Vec::new());
     }
     let cores = told.changes.iter().filter(|change| change.asked.is_none()).count() as u64;
     let left_out = told.changes_so_far - cores;
@@ -230,18 +212,14 @@ fn changes(told: &Told) -> Section {
         cells: vec![change.cpus.clone(), change.asked.clone().unwrap_or_else(|| change.why.clone())],
         ..Row::default()
     };
-    let table = Table {
-        title: String::new(),
-        head: ["after", "CPUs", "why"].map(str::to_owned).to_vec(),
-        rows: told.changes.iter().map(row).collect(),
-    };
+    let table = Table::new("", ["after", "CPUs", "why"], told.changes.iter().map(row));
     Section { title, text, parts: vec![Part::Table(table)] }
 }
 
 fn parked(told: &Told) -> Section {
     let title = format!("What the CPUs did that were parked for {}", told.last.name);
     if told.parked.is_empty() {
-        return Section { title, text: "None was parked.".to_owned(), parts: Vec::new() };
+        return Section::new(title, "None was parked.", Vec::new());
     }
     let text = if told.states.is_empty() {
         "This kernel tells no idle states, so how deeply they slept is not known.".to_owned()
@@ -256,11 +234,11 @@ fn parked(told: &Told) -> Section {
             (0..told.states.len())
                 .map(|state| share(parked.residency.get(state).copied().unwrap_or_default(), parked.slept)),
         );
-        Row { name: cpu.to_string(), cells, ..Row::default() }
+        Row::new(cpu.to_string(), cells)
     };
     let mut head = ["CPU", "epochs parked", "busy"].map(str::to_owned).to_vec();
     head.extend(told.states.iter().cloned());
-    let table = Table { title: String::new(), head, rows: told.parked.iter().map(row).collect() };
+    let table = Table::new("", head, told.parked.iter().map(row));
     Section { title, text, parts: vec![Part::Table(table)] }
 }
 

@@ -5,7 +5,7 @@ use super::options::GovernArgs;
 use super::page;
 use super::trace::ServiceTrace;
 use crate::daemon::{Epochs, View};
-use crate::run_folder::Place;
+use crate::run_folder::Ending;
 use ::daemon::{ControllerReport, Governed, Status};
 use anyhow::Result;
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 pub struct Services {
     epochs: Epochs,
     told: BTreeSet<(String, String)>,
-    started: String,
-    history: Option<(History, Place)>,
+    ending: Ending,
+    history: Option<History>,
     trace: Option<ServiceTrace>,
     is_lease: bool,
 }
@@ -24,10 +24,8 @@ pub struct Services {
 impl Services {
     /// Nothing has been seen yet. A folder that cannot be made is told now.
     pub fn begin(args: &GovernArgs) -> Result<Self> {
-        let started = crate::run_folder::started()?;
-        let keeps = args.out.is_some() || !args.json;
-        let place = keeps.then(|| page::KIND.place(args.out.as_deref(), &started)).transpose()?;
-        let history = place.map(|place| (History::begin(linux::now()), place));
+        let ending = page::KIND.ending(args.out.as_deref(), args.json)?;
+        let history = ending.is_wanted().then(|| History::begin(linux::now()));
         let open = |path: &PathBuf| {
             ServiceTrace::create(path, linux::now()).map_err(|error| crate::exit::usage(format!("{error:#}")))
         };
@@ -35,7 +33,7 @@ impl Services {
         Ok(Self {
             epochs: Epochs { json: args.json },
             told: BTreeSet::new(),
-            started,
+            ending,
             history,
             trace,
             is_lease: false,
@@ -60,7 +58,7 @@ impl View for Services {
     }
 
     fn epoch(&mut self, governed: &Governed) {
-        if let Some((history, _)) = &mut self.history {
+        if let Some(history) = &mut self.history {
             history.take(linux::now(), governed);
         }
         if let Some(trace) = &mut self.trace {
@@ -81,13 +79,8 @@ impl View for Services {
         if let Some(trace) = self.trace.take() {
             eprintln!("{}", trace.end());
         }
-        let Some((history, place)) = self.history.take().filter(|(history, _)| !history.is_empty()) else {
-            return;
-        };
-        // The service was governed well all the same: a full disk is no failure of that.
-        match page::write(&place, self.started.clone(), &history) {
-            Ok(where_it_is) => eprintln!("{where_it_is}"),
-            Err(error) => eprintln!("no page was written: {error:#}"),
+        if let Some(history) = self.history.take().filter(|history| !history.is_empty()) {
+            self.ending.leave(|place, started| page::write(place, started, &history));
         }
     }
 }

@@ -1,8 +1,7 @@
 //! The findings: the table, the page with its flame graph, and `hot.json`.
 
 use super::energy::Energy;
-use crate::machine_facts::this_machine;
-use crate::run_folder::{self, Place, REPORT};
+use crate::run_folder::{self, REPORT};
 use crate::table::{Table, columns, wrap};
 use ::observe::hot::Pool;
 use anyhow::Result;
@@ -102,6 +101,7 @@ impl Found {
 }
 
 const HEAD: [&str; 6] = ["function", "share", "calls/request", "p50", "p99", "verdict"];
+const POOL_HEAD: [&str; 5] = ["threads", "at work", "CPU time", "read from sockets", "serve requests"];
 
 fn cells(row: &Row) -> Vec<String> {
     let length = |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
@@ -191,24 +191,13 @@ fn energy_rows(energy: &Energy) -> (Vec<String>, Vec<Vec<String>>) {
 /// Writes the run's folder, and returns where its page is.
 pub fn write(out: Option<&Path>, found: &Found) -> Result<PathBuf> {
     let started = run_folder::started()?;
-    let name = format!("hot-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
-    let place = Place::of(out, &name, HOT)?.make()?;
+    let place = KIND.place(out, &started)?.make()?;
     // Until the page is there, an older one must not be taken for it.
     run_folder::clear(&place, &[])?;
     let json = serde_json::to_string_pretty(found)?;
     run_folder::write(&place, HOT, |file| writeln!(file, "{json}"))?;
     run_folder::write(&place, STACKS, |file| file.write_all(found.collapsed.as_bytes()))?;
-    let info = RunInfo {
-        format: RunInfo::FORMAT,
-        name: run_folder::name_of(&place),
-        title: title(found),
-        command: crate::run_folder::command(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        method: METHOD.map(str::to_owned).to_vec(),
-        machine: this_machine(),
-        config: toml::Table::new(),
-    };
+    let info = RunInfo { name: run_folder::name_of(&place), ..KIND.info(started, title(found), &METHOD) };
     run_folder::write_info(&place, &info)?;
     run_folder::write_report(&place, &page(&info, found))?;
     Ok(place.join(REPORT))
@@ -227,23 +216,17 @@ fn page(info: &RunInfo, found: &Found) -> Page {
         ),
         None => "No function is called once a request with most of the work in it.".to_owned(),
     };
-    let card = |what: &str, figure: String, remark: &str| Card {
-        what: what.into(),
-        figure,
-        remark: remark.into(),
-        met: None,
-    };
     let cards = best.into_iter().flat_map(|row| {
         let length = |length: Option<Duration>| length.map_or("-".to_owned(), |length| length.to_string());
         [
-            card("share", row.share.to_string(), "of the request threads' CPU time"),
-            card(
+            Card::new("share", row.share.to_string(), "of the request threads' CPU time"),
+            Card::new(
                 "calls a request",
                 row.calls_per_request.map_or("-".into(), |calls| format!("{calls:.2}")),
                 "",
             ),
-            card("in it, p50", length(row.p50), "of all calls that were counted"),
-            card("in it, p99", length(row.p99), "the same"),
+            Card::new("in it, p50", length(row.p50), "of all calls that were counted"),
+            Card::new("in it, p99", length(row.p99), "the same"),
         ]
     });
     let rows = found.rows.iter().map(|row| PageRow {
@@ -254,9 +237,8 @@ fn page(info: &RunInfo, found: &Found) -> Page {
     });
     let pools = found.pools.iter().map(|pool| {
         let word = |is: bool| if is { "yes" } else { "no" }.to_owned();
-        let cells =
-            vec![pool.threads.to_string(), pool.share.to_string(), word(pool.reads), word(pool.serves)];
-        PageRow { name: pool.name.clone(), remark: String::new(), cells, look: None }
+        let cells = [pool.threads.to_string(), pool.share.to_string(), word(pool.reads), word(pool.serves)];
+        PageRow::new(pool.name.clone(), cells)
     });
     let flame = Flame {
         title: "Where the request threads' CPU time goes".to_owned(),
@@ -264,49 +246,34 @@ fn page(info: &RunInfo, found: &Found) -> Page {
         stacks: found.stacks.clone(),
         marked: best.map(|row| row.function.clone()),
     };
-    let head = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let mut sections = vec![
-        Section {
-            title: "Candidates".to_owned(),
-            text: "Best first. Wanted is the innermost function that is called once a request, or \
-                   once a shard, and holds nearly all of the work."
-                .to_owned(),
-            parts: vec![Part::Table(PageTable {
-                title: String::new(),
-                head: head(&HEAD),
-                rows: rows.collect(),
-            })],
-        },
-        Section { title: "Stacks".to_owned(), text: String::new(), parts: vec![flame.part()] },
-        Section {
-            title: "Threads".to_owned(),
-            text: "Those that read from sockets or do a tenth of the work serve requests, unless \
-                   --threads says otherwise."
-                .to_owned(),
-            parts: vec![Part::Table(PageTable {
-                title: String::new(),
-                head: head(&["threads", "at work", "CPU time", "read from sockets", "serve requests"]),
-                rows: pools.collect(),
-            })],
-        },
+        Section::new(
+            "Candidates",
+            "Best first. Wanted is the innermost function that is called once a request, or \
+             once a shard, and holds nearly all of the work.",
+            vec![PageTable::new("", HEAD, rows).part()],
+        ),
+        Section::new("Stacks", "", vec![flame.part()]),
+        Section::new(
+            "Threads",
+            "Those that read from sockets or do a tenth of the work serve requests, unless \
+             --threads says otherwise.",
+            vec![PageTable::new("", POOL_HEAD, pools).part()],
+        ),
     ];
     if let Some(energy) = &found.energy {
         let (head, rows) = energy_rows(energy);
         let rows = rows.into_iter().map(|mut row| {
             let name = row.remove(0);
-            PageRow { name, remark: String::new(), cells: row, look: None }
+            PageRow::new(name, row)
         });
-        sections.push(Section {
-            title: format!("Energy of a light request by clock, {}", energy.source),
-            text: energy.best.map_or(String::new(), |best| format!("Least at {best}.")),
-            parts: std::iter::once(Part::Table(PageTable {
-                title: String::new(),
-                head,
-                rows: rows.collect(),
-            }))
-            .chain(energy.notes.iter().cloned().map(Part::Text))
-            .collect(),
-        });
+        sections.push(Section::new(
+            format!("Energy of a light request by clock, {}", energy.source),
+            energy.best.map_or(String::new(), |best| format!("Least at {best}.")),
+            std::iter::once(PageTable::new("", head, rows).part())
+                .chain(energy.notes.iter().cloned().map(Part::Text))
+                .collect(),
+        ));
     }
     let mut page = Page {
         summary,
@@ -332,4 +299,5 @@ const METHOD: [&str; 4] = [
 ];
 
 const HOT: &str = "hot.json";
+const KIND: run_folder::Kind = run_folder::Kind { name: "hot", mark: HOT };
 const STACKS: &str = "stacks.folded";

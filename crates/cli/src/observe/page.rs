@@ -80,29 +80,19 @@ fn summary(observation: &Observation) -> String {
 
 fn cards(observation: &Observation) -> Vec<Card> {
     let all = &observation.findings.all;
-    let card = |what: &str, figure: String, remark: String| Card {
-        what: what.to_owned(),
-        figure,
-        remark,
-        met: None,
-    };
     let mut cards = vec![
-        card("active", all.active.to_string(), "of the CPU time seen".to_owned()),
-        card(
-            "sleeps",
-            Unit::PerSecond.text(all.transitions_per_s.as_per_second()),
-            "all CPUs together".to_owned(),
-        ),
+        Card::new("active", all.active.to_string(), "of the CPU time seen"),
+        Card::new("sleeps", Unit::PerSecond.text(all.transitions_per_s.as_per_second()), "all CPUs together"),
     ];
     if let Some(slices) = all.slices {
-        cards.push(card(
+        cards.push(Card::new(
             "slices below 1 ms",
             slices.short_of_all.to_string(),
             format!("of all time; {} of idle time", slices.short_of_idle),
         ));
     }
     if let Some(premature) = all.premature {
-        cards.push(card(
+        cards.push(Card::new(
             "premature sleeps",
             premature.share.to_string(),
             format!("{} of them", premature.count),
@@ -110,30 +100,30 @@ fn cards(observation: &Observation) -> Vec<Card> {
     }
     if let Some(answers) = &observation.answers {
         let p99 = answers.response.or(answers.work).map_or("-".to_owned(), |times| times.p99.to_string());
-        cards.push(card(
+        cards.push(Card::new(
             "requests",
             Unit::PerSecond.text(answers.rate.as_per_second()),
             format!("p99 {p99}"),
         ));
     }
     if let Some(power) = &observation.power {
-        cards.push(card("power", format!("{:.2} W", power.mean.as_watts()), power.source.clone()));
+        cards.push(Card::new("power", format!("{:.2} W", power.mean.as_watts()), power.source.clone()));
     }
     if let Some(tail) = observation.verdict.tail.as_ref().filter(|tail| tail.range.is_zero()) {
-        cards.push(card(
+        cards.push(Card::new(
             "waking takes up to",
             tail.wake.to_string(),
             format!("from {}, as {}; nothing to choose", tail.shallowest, tail.source),
         ));
     } else if let Some(tail) = &observation.verdict.tail {
-        cards.push(card(
+        cards.push(Card::new(
             "tail can move by at most",
             tail.at_stake().to_string(),
             format!("{} against {}, as {}", tail.deepest, tail.shallowest, tail.source),
         ));
     }
     if let Some(power) = &observation.verdict.power {
-        cards.push(card(
+        cards.push(Card::new(
             "power can move by at most",
             format!("{:.2} W", power.at_stake.as_watts()),
             power.source.to_string(),
@@ -192,10 +182,8 @@ fn residency(observation: &Observation) -> Section {
     let all = std::iter::once(("all".to_owned(), &findings.all));
     let rows: Vec<(String, &Slept)> = all.chain(each(&findings.cpus)).collect();
     let states: Vec<&StateSlept> = findings.all.states.iter().collect();
-    let part = |name: &str, tone: Tone, share: &dyn Fn(&Slept) -> f64| BarPart {
-        name: name.to_owned(),
-        tone,
-        values: rows.iter().map(|(_, slept)| Some(Bar::new(share(slept)))).collect(),
+    let part = |name: &str, tone: Tone, share: &dyn Fn(&Slept) -> f64| {
+        BarPart::new(name, tone, rows.iter().map(|(_, slept)| Some(Bar::new(share(slept)))))
     };
     let mut parts = vec![part("active", Tone::Busy, &|slept| slept.active.as_f64())];
     for state in &states {
@@ -249,10 +237,8 @@ fn choices(all: &Slept) -> Section {
     }
     // Of all sleeps, not of the state's own: all of four is less than a tenth of a thousand.
     let share = |of: Option<PartOf>| of.map(|part| Bar::new(part.count as f64 / all.sleeps.max(1) as f64));
-    let part = |name: &str, place: usize, of: fn(&StateSlept) -> Option<PartOf>| BarPart {
-        name: name.to_owned(),
-        tone: Tone::Contestant(place),
-        values: used.iter().map(|state| share(of(state))).collect(),
+    let part = |name: &str, place: usize, of: fn(&StateSlept) -> Option<PartOf>| {
+        BarPart::new(name, Tone::Contestant(place), used.iter().map(|state| share(of(state))))
     };
     let see = "Sleeps that were too short for their state (waking cost more than sleeping saved), \
                and those that were long enough for a deeper one, as shares of all sleeps; in the \
@@ -268,7 +254,7 @@ fn choices(all: &Slept) -> Section {
         ],
         form: Form::Grouped,
     };
-    Section { title: title.to_owned(), text: String::new(), parts: vec![figure.part(), table] }
+    Section::new(title, "", vec![figure.part(), table])
 }
 
 /// The wake-up latency, and its source.
@@ -303,24 +289,17 @@ fn states_table(all: &Slept) -> Table {
     };
     let head =
         ["", "residency", "sleeps", "mean", "target residency", "premature", "missed deep", "wake latency"];
-    Table {
-        title: String::new(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: all.states.iter().map(row).collect(),
-    }
+    Table::new("", head, all.states.iter().map(row))
 }
 
 fn waking(observation: &Observation) -> Section {
     let rows: Vec<(String, &Slept)> = each(&observation.findings.cpus).collect();
     let names = || rows.iter().map(|(name, _)| name.clone()).collect();
-    let rates = BarPart {
-        name: "sleeps".to_owned(),
-        tone: Tone::Contestant(0),
-        values: rows
-            .iter()
-            .map(|(_, slept)| Some(Bar::new(slept.transitions_per_s.as_per_second())))
-            .collect(),
-    };
+    let rates = BarPart::new(
+        "sleeps",
+        Tone::Contestant(0),
+        rows.iter().map(|(_, slept)| Some(Bar::new(slept.transitions_per_s.as_per_second()))),
+    );
     let transitions = Bars {
         title: "Sleeps per second".to_owned(),
         see: format!("Each is one way down and one way up again. {}", cost(observation)),
@@ -376,10 +355,8 @@ fn requests(observation: &Observation) -> Option<Section> {
         return None;
     }
     let time = || Quantity::new("time", Unit::Seconds);
-    let series = |name: &str, value: &dyn Fn(&RequestPoint) -> Option<f64>| Series {
-        name: name.to_owned(),
-        style: Style::Line,
-        points: points.iter().map(|point| Point::new(point.at_s, value(point))).collect(),
+    let series = |name: &str, value: &dyn Fn(&RequestPoint) -> Option<f64>| {
+        Series::new(name, Style::Line, points.iter().map(|point| Point::new(point.at_s, value(point))))
     };
     let mut rate =
         Lines::new("Requests", "Answered per second.", time(), Quantity::new("requests", Unit::PerSecond));
@@ -406,13 +383,13 @@ fn requests(observation: &Observation) -> Option<Section> {
 }
 
 fn answers_table(answers: &Answers) -> Table {
-    let head = ["time", "mean", "p50", "p95", "p99", "p99.9", "max"].map(str::to_owned).to_vec();
+    let head = ["time", "mean", "p50", "p95", "p99", "p99.9", "max"];
     let rows = answers.rows().map(|(name, times)| {
         let cells = [times.mean, times.p50, times.p95, times.p99, times.p999, times.max];
         let cells = cells.map(|time| Unit::Nanoseconds.text(time.as_nanos() as f64));
-        Row { name: name.to_owned(), cells: cells.to_vec(), ..Row::default() }
+        Row::new(name, cells)
     });
-    Table { head, rows: rows.collect(), ..Table::default() }
+    Table::new("", head, rows)
 }
 
 /// The service's own figures, and beside them the kernel's.
@@ -422,28 +399,26 @@ fn own_word(scraped: &Scraped, answers: Option<&Answers>) -> Section {
     let time = |time: Option<Duration>| {
         time.map_or_else(dash, |time| Unit::Nanoseconds.text(time.as_nanos() as f64))
     };
-    let mut rows = vec![Row {
-        name: scraped.source.clone(),
-        cells: vec![
+    let mut rows = vec![Row::new(
+        scraped.source.clone(),
+        vec![
             rate(scraped.rate),
             time(scraped.p99),
             scraped.connections.map_or_else(dash, |open| open.to_string()),
         ],
-        ..Row::default()
-    }];
+    )];
     rows.extend(answers.map(|answers| Row {
         name: "the kernel".to_owned(),
         cells: vec![rate(Some(answers.rate)), time(answers.response.map(|times| times.p99)), dash()],
         ..Row::default()
     }));
-    let head = ["says", "requests", "p99", "connections"].map(str::to_owned).to_vec();
+    let head = ["says", "requests", "p99", "connections"];
     let notes = scraped.notes.iter().map(|note| Part::Text(format!("{}.", sentence(note))));
-    Section {
-        title: "What the service says of itself".to_owned(),
-        text: "Two counts of the same from two sides: where they differ, one of them misses something."
-            .to_owned(),
-        parts: std::iter::once(Part::Table(Table { head, rows, ..Table::default() })).chain(notes).collect(),
-    }
+    Section::new(
+        "What the service says of itself",
+        "Two counts of the same from two sides: where they differ, one of them misses something.",
+        std::iter::once(Table::new("", head, rows).part()).chain(notes).collect(),
+    )
 }
 
 /// With a capital letter.
@@ -453,11 +428,11 @@ fn sentence(words: &str) -> String {
 }
 
 fn section(title: &str, figures: Vec<Part>) -> Section {
-    Section { title: title.to_owned(), text: String::new(), parts: figures }
+    Section::new(title, "", figures)
 }
 
 fn missing(title: &str, why: &str) -> Section {
-    Section { title: title.to_owned(), text: why.to_owned(), parts: Vec::new() }
+    Section::new(title, why, Vec::new())
 }
 
 /// More rows than this are for a file, not for a reader.

@@ -3,9 +3,8 @@
 use super::answers::Answers;
 use super::page::{self, RequestPoint};
 use super::record::RECORDING;
-use crate::machine_facts::this_machine;
 use crate::plan::SCENARIO;
-use crate::run_folder::{self, Place, REPORT};
+use crate::run_folder::{self, Kind, REPORT};
 use ::observe::sleep::Findings;
 use ::observe::verdict::{Comparison, Verdict};
 use anyhow::Result;
@@ -123,8 +122,7 @@ pub fn write(
     recording: Option<&Recording>,
 ) -> Result<PathBuf> {
     let started = run_folder::started()?;
-    let name = format!("observe-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
-    let place = Place::of(out, &name, SLEEPS)?.make()?;
+    let place = KIND.place(out, &started)?.make()?;
     // Until the page is there, an older one must not be taken for it.
     // A scenario of an earlier recording is not of this one.
     run_folder::clear(&place, &[RECORDING, SCENARIO])?;
@@ -135,15 +133,8 @@ pub fn write(
     let json = serde_json::to_string_pretty(observation)?;
     run_folder::write(&place, SLEEPS, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
-        format: RunInfo::FORMAT,
         name: run_folder::name_of(&place),
-        title: observation.title.clone(),
-        command: crate::run_folder::command(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        method: page::METHOD.map(str::to_owned).to_vec(),
-        machine: this_machine(),
-        config: toml::Table::new(),
+        ..KIND.info(started, observation.title.clone(), &page::METHOD)
     };
     run_folder::write_info(&place, &info)?;
     run_folder::write_report(&place, &page::page(&info, observation))?;
@@ -151,3 +142,4 @@ pub fn write(
 }
 
 const SLEEPS: &str = "sleeps.json";
+const KIND: Kind = Kind { name: "observe", mark: SLEEPS };

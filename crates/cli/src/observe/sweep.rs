@@ -14,8 +14,7 @@ use super::Args;
 use super::answers::Times;
 use super::results::Power;
 use crate::exit::{Exit, coded, usage};
-use crate::machine_facts::this_machine;
-use crate::run_folder::{self, Place, REPORT};
+use crate::run_folder::{self, Kind, REPORT};
 use crate::table::{Table, print};
 use ::observe::sleep::{Findings, Known, SleepWatch};
 use anyhow::{Context as _, Result, bail};
@@ -249,25 +248,15 @@ fn point(
 }
 
 const SWEEP: &str = "sweep.json";
+const KIND: Kind = Kind { name: "observe-sweep", mark: SWEEP };
 
 fn finish(args: &Args, sweep: &Sweep) -> Result<ExitCode> {
     let started = run_folder::started()?;
-    let name = format!("observe-sweep-{}", started.replace(" UTC", "").replace([' ', ':'], "-"));
-    let place = Place::of(args.out.as_deref(), &name, SWEEP)?.make()?;
+    let place = KIND.place(args.out.as_deref(), &started)?.make()?;
     run_folder::clear(&place, &[])?;
     let json = serde_json::to_string_pretty(sweep)?;
     run_folder::write(&place, SWEEP, |file| writeln!(file, "{json}"))?;
-    let info = RunInfo {
-        format: RunInfo::FORMAT,
-        name: run_folder::name_of(&place),
-        title: title(sweep),
-        command: crate::run_folder::command(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        method: vec![METHOD.to_owned()],
-        machine: this_machine(),
-        config: toml::Table::new(),
-    };
+    let info = RunInfo { name: run_folder::name_of(&place), ..KIND.info(started, title(sweep), &[METHOD]) };
     run_folder::write_info(&place, &info)?;
     run_folder::write_report(&place, &page(&info, sweep))?;
     if args.json {
@@ -383,7 +372,7 @@ fn page(info: &RunInfo, sweep: &Sweep) -> Page {
         title: title(sweep),
         summary: format!("{} points, {} depths of sleep.", sweep.points.len(), depths.len()),
         alarms: sweep.notes.clone(),
-        sections: vec![Section { title: "Against load".to_owned(), text: String::new(), parts: figures }],
+        sections: vec![Section::new("Against load", "", figures)],
         notes: vec![METHOD.to_owned()],
         ..Page::of(info)
     }
@@ -459,17 +448,7 @@ mod tests {
     fn what_was_left_out_stands_on_the_page() {
         let sweep =
             Sweep { target: "x".into(), notes: vec!["deep is left out: why".into()], points: Vec::new() };
-        let info = RunInfo {
-            format: RunInfo::FORMAT,
-            name: String::new(),
-            title: String::new(),
-            command: Vec::new(),
-            version: String::new(),
-            started: String::new(),
-            method: Vec::new(),
-            machine: this_machine(),
-            config: toml::Table::new(),
-        };
+        let info = RunInfo::default();
         assert!(page(&info, &sweep).json().contains("deep is left out: why"));
     }
 

@@ -7,7 +7,7 @@ use crate::run_folder::{self, Kind};
 use anyhow::Result;
 use machine::EnergySource;
 use report::figures::{
-    Basis, Card, Limit, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit,
+    Basis, Card, Limit, Lines, Page, Part, Point, Quantity, Row, Section, Style, Table, Unit,
 };
 use report::money::Year;
 use report::run::RunInfo;
@@ -170,12 +170,10 @@ fn cards(outcome: &Outcome, year: Option<&Year>) -> Vec<Card> {
     }
     let (missed, known) = outcome.missed_governed;
     if known > 0 {
-        cards.push(Card {
-            what: "goal kept".to_owned(),
-            figure: format!("{} of {known}", known - missed),
-            remark: "governed blocks".to_owned(),
-            met: Some(outcome.verdict != Verdict::Missed),
-        });
+        cards.push(
+            Card::new("goal kept", format!("{} of {known}", known - missed), "governed blocks")
+                .judged(Some(outcome.verdict != Verdict::Missed)),
+        );
     }
     cards.extend(year.map(|year| Card {
         what: "saved in a year at this load".to_owned(),
@@ -191,17 +189,13 @@ fn cards(outcome: &Outcome, year: Option<&Year>) -> Vec<Card> {
 }
 
 fn changes(setup: &Setup, outcome: &Outcome) -> Section {
-    let row = |[name, cells @ ..]: [String; 5]| Row { name, cells: cells.to_vec(), ..Row::default() };
-    let table = Table {
-        title: String::new(),
-        head: HEAD.map(str::to_owned).to_vec(),
-        rows: tell::rows(setup, outcome).into_iter().map(row).collect(),
-    };
-    Section {
-        title: "Governed against ungoverned".to_owned(),
-        text: format!("{}.", tell::pairs(setup, outcome)),
-        parts: if outcome.changes.is_empty() { Vec::new() } else { vec![Part::Table(table)] },
-    }
+    let row = |[name, cells @ ..]: [String; 5]| Row::new(name, cells);
+    let table = Table::new("", HEAD, tell::rows(setup, outcome).into_iter().map(row));
+    Section::new(
+        "Governed against ungoverned",
+        format!("{}.", tell::pairs(setup, outcome)),
+        if outcome.changes.is_empty() { Vec::new() } else { vec![Part::Table(table)] },
+    )
 }
 
 fn over_time(setup: &Setup, blocks: &[Block], is_modelled: bool) -> Section {
@@ -212,11 +206,7 @@ fn over_time(setup: &Setup, blocks: &[Block], is_modelled: bool) -> Section {
             let points = blocks.iter().filter(|block| block.treatment == treatment);
             let point =
                 |block: &Block| Point::new(block.began_s, value(block).filter(|_| block.void.is_none()));
-            lines.series.push(Series {
-                name: treatment.to_string(),
-                style: Style::Marks,
-                points: points.map(point).collect(),
-            });
+            lines.add(treatment.to_string(), Style::Marks, points.map(point));
         }
         lines
     };
@@ -241,5 +231,5 @@ fn over_time(setup: &Setup, blocks: &[Block], is_modelled: bool) -> Section {
     parts.push(lines("Requests", "Answered per second.", requests, &|block| block.rate_per_s).part());
     let cpus = Quantity::new("CPUs", Unit::Count);
     parts.push(lines("CPUs awake", "In no idle state that halts.", cpus, &of(Figure::AwakeCpus)).part());
-    Section { title: "Block by block".to_owned(), text: String::new(), parts }
+    Section::new("Block by block", "", parts)
 }

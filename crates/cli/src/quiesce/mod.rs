@@ -13,7 +13,7 @@ pub use options::Args;
 use crate::config_file::Written;
 use crate::daemon::{Request, View, govern};
 use crate::live::{Live, print_line};
-use crate::run_folder::Place;
+use crate::run_folder::Ending;
 use crate::thinned::Thinned;
 use ::daemon::quiesce::Quiesce;
 use ::daemon::{ControllerReport, Seen, Status};
@@ -32,17 +32,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for table in config.part().tables() {
         table.check().map_err(crate::daemon::refused)?;
     }
-    let started = crate::run_folder::started()?;
-    let place = (args.out.is_some() || !args.json)
-        .then(|| page::KIND.place(args.out.as_deref(), &started))
-        .transpose()?;
+    let ending = page::KIND.ending(args.out.as_deref(), args.json)?;
     let view = Frozen {
         json: args.json,
         live: Live::new(args.json, DRAW_EVERY),
         sampled: Instant::ZERO,
         samples: Thinned::new(page::SAMPLES_MAX),
-        started,
-        place,
+        ending,
     };
     let request = Request {
         config,
@@ -63,8 +59,7 @@ struct Frozen {
     live: Live,
     sampled: Instant,
     samples: Thinned<page::Sample>,
-    started: String,
-    place: Option<Place>,
+    ending: Ending,
 }
 
 impl Frozen {
@@ -90,13 +85,8 @@ impl Frozen {
         } else {
             self.live.draw(&last.text());
         }
-        let Some(place) = self.place.take() else { return };
         let samples = std::mem::replace(&mut self.samples, Thinned::new(1));
-        // The run itself succeeded: a full disk does not make it fail.
-        match page::write(&place, self.started.clone(), last, samples) {
-            Ok(where_it_is) => eprintln!("{where_it_is}"),
-            Err(error) => eprintln!("no page was written: {error:#}"),
-        }
+        self.ending.leave(|place, started| page::write(place, started, last, samples));
     }
 }
 

@@ -2,18 +2,17 @@
 //!
 //! Pure but for [`write()`]. All of it is measured; how much power that saves is not, for no meter is read here.
 
-use crate::run_folder::{self, Kind, Place};
+use crate::run_folder::{Kind, Place};
 use crate::thinned::Thinned;
 use anyhow::Result;
 use daemon::quiesce::QuiesceStatus;
 use machine::LengthHistogram;
 use report::figures::{
-    Bar, BarPart, Bars, Card, Form, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Series, Style,
-    Table, Tone, Unit,
+    Bar, BarPart, Bars, Card, Form, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Style, Table,
+    Tone, Unit,
 };
 use report::run::RunInfo;
 use serde::Serialize;
-use std::io::Write as _;
 
 const METHOD: [&str; 5] = [
     "All CPUs of the domain are idle from the scheduler's switch of the last of them to its idle \
@@ -29,8 +28,7 @@ const METHOD: [&str; 5] = [
      itself, and adds nothing for a package whose CPUs all sleep.",
 ];
 
-const NUMBERS: &str = "quiesce.json";
-pub const KIND: Kind = Kind { name: "quiesce", mark: NUMBERS };
+pub const KIND: Kind = Kind { name: "quiesce", mark: "quiesce.json" };
 /// Points of a figure; a longer run's are thinned.
 pub const SAMPLES_MAX: usize = 2_000;
 
@@ -67,13 +65,8 @@ pub fn write(
     samples: Thinned<Sample>,
 ) -> Result<String> {
     let told = Told { all_idle: buckets(&last.all_idle), last, samples };
-    let place = &place.make()?;
-    run_folder::clear(place, &[])?;
-    let json = serde_json::to_string(&told)?;
-    run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
     let info = KIND.info(started, title(&told.last), &METHOD);
-    run_folder::write_info(place, &info)?;
-    run_folder::write_report(place, &page(&info, &told))
+    KIND.write(&place.make()?, &info, &told, &page(&info, &told))
 }
 
 fn title(last: &QuiesceStatus) -> String {
@@ -118,19 +111,13 @@ fn summary(told: &Told) -> String {
 
 fn cards(told: &Told) -> Vec<Card> {
     let last = &told.last;
-    let card = |what: &str, figure: String, remark: String| Card {
-        what: what.to_owned(),
-        figure,
-        remark,
-        met: None,
-    };
-    let mut cards = vec![card(
+    let mut cards = vec![Card::new(
         "all CPUs idle",
         Unit::Share.text(last.all_idle_share),
         format!("of the time; {} times", last.all_idle_times),
     )];
     for background in last.background.iter().take(3) {
-        cards.push(card(
+        cards.push(Card::new(
             &format!("{} frozen", background.name),
             Unit::Share.text(background.frozen_share),
             format!(
@@ -141,7 +128,7 @@ fn cards(told: &Told) -> Vec<Card> {
         ));
     }
     if let Some([p50, p99, _]) = last.thaw_us {
-        cards.push(card(
+        cards.push(Card::new(
             "from going on to thawed",
             Unit::Seconds.text(p99 / 1e6),
             format!("p99; median {}", Unit::Seconds.text(p50 / 1e6)),
@@ -167,9 +154,9 @@ fn over_time(told: &Told) -> Section {
             let seconds = pair[1].at_s - pair[0].at_s;
             (seconds > 0.0).then(|| Mark::new(pair[1].at_s, Some((of(&pair[1]) - of(&pair[0])) / seconds)))
         });
-        lines.series.push(Series { name, style: Style::Line, points: shares.collect() });
+        lines.add(name, Style::Line, shares);
     }
-    Section { title: "Over time".to_owned(), text: String::new(), parts: vec![lines.part()] }
+    Section::new("Over time", "", vec![lines.part()])
 }
 
 fn sleeps(told: &Told) -> Section {
@@ -185,8 +172,8 @@ fn sleeps(told: &Told) -> Section {
         sum += time;
         Mark::new(to, Some(sum / all.max(f64::MIN_POSITIVE)))
     });
-    lines.series.push(Series { name: "all idle".to_owned(), style: Style::Steps, points: points.collect() });
-    Section { title: "Sleeps".to_owned(), text: String::new(), parts: vec![lines.part()] }
+    lines.add("all idle", Style::Steps, points);
+    Section::new("Sleeps", "", vec![lines.part()])
 }
 
 fn payoff(told: &Told) -> Section {
@@ -199,16 +186,12 @@ fn payoff(told: &Told) -> Section {
         quantity: Quantity::new("energy, of that without", Unit::Share).by_source(&energy.source),
         rows: vec!["this run".to_owned()],
         parts: vec![
-            BarPart {
-                name: "without".to_owned(),
-                tone: Tone::Contestant(0),
-                values: vec![ours.and(bar(1.0))],
-            },
-            BarPart {
-                name: "with quiescence".to_owned(),
-                tone: Tone::Contestant(1),
-                values: vec![ours.and_then(|(with, without)| bar(with / without))],
-            },
+            BarPart::new("without", Tone::Contestant(0), vec![ours.and(bar(1.0))]),
+            BarPart::new(
+                "with quiescence",
+                Tone::Contestant(1),
+                vec![ours.and_then(|(with, without)| bar(with / without))],
+            ),
         ],
         form: Form::Grouped,
     };
@@ -217,7 +200,7 @@ fn payoff(told: &Told) -> Section {
         said += " Of this run no energy is compared: it was all with quiescence, or all without, \
                  or it is not known which.";
     }
-    Section { title: "Does it pay".to_owned(), text: said, parts: vec![bars.part()] }
+    Section::new("Does it pay", said, vec![bars.part()])
 }
 
 fn groups(told: &Told) -> Section {
@@ -244,14 +227,14 @@ fn groups(told: &Told) -> Section {
         ],
         ..Row::default()
     });
-    let table = Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows: rows.collect() };
+    let table = Table::new("", head, rows);
     let record = told.last.record;
     let text = format!(
         "{} of {} freezes ended because a group had stood still for long enough. Groups were left \
          alone {} times because they had woken a critical thread. Events were lost {} times.",
         record.ended_by_bound, record.freezes, record.left_alone, record.losses
     );
-    Section { title: "What stood still".to_owned(), text, parts: vec![Part::Table(table)] }
+    Section::new("What stood still", text, vec![Part::Table(table)])
 }
 
 fn learned(told: &Told) -> Section {
@@ -266,11 +249,7 @@ fn learned(told: &Told) -> Section {
         ],
         ..Row::default()
     });
-    let mut parts = vec![Part::Table(Table {
-        title: "Waits".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    })];
+    let mut parts = vec![Table::new("Waits", head, rows).part()];
     if !told.last.graph.is_empty() {
         let rows = told.last.graph.iter().map(|edge| Row {
             name: edge.request.to_string(),
@@ -288,7 +267,7 @@ fn learned(told: &Told) -> Section {
             rows: rows.collect(),
         }));
     }
-    Section { title: "What was learned".to_owned(), text: String::new(), parts }
+    Section::new("What was learned", "", parts)
 }
 
 #[cfg(test)]

@@ -48,33 +48,25 @@ fn cards(readings: &[Reading]) -> Vec<Card> {
     let held: u64 = status.classes.iter().map(|class| class.held.count).sum();
     let mean = status.classes.iter().map(|class| class.held.mean.as_secs_f64() * class.held.count as f64);
     vec![
-        Card {
-            what: "answered later than their deadline".to_owned(),
-            figure: format!("{:.3} %", late * 100.0),
-            remark: format!("goal {}: at most {:.3} %", status.goal, tolerated * 100.0),
-            met: (counts.answered > 0).then_some(late <= tolerated),
-        },
-        Card {
-            what: "held, on average".to_owned(),
-            figure: Unit::Seconds.text(mean.sum::<f64>() / held.max(1) as f64),
-            remark: format!("of {held} answered requests"),
-            met: None,
-        },
-        Card {
-            what: "not answered by a server".to_owned(),
-            figure: lost.to_string(),
-            remark: "502, 503, 504, or broken off".to_owned(),
-            met: None,
-        },
+        Card::new(
+            "answered later than their deadline",
+            format!("{:.3} %", late * 100.0),
+            format!("goal {}: at most {:.3} %", status.goal, tolerated * 100.0),
+        )
+        .judged((counts.answered > 0).then_some(late <= tolerated)),
+        Card::new(
+            "held, on average",
+            Unit::Seconds.text(mean.sum::<f64>() / held.max(1) as f64),
+            format!("of {held} answered requests"),
+        ),
+        Card::new("not answered by a server", lost.to_string(), "502, 503, 504, or broken off"),
     ]
 }
 
 fn over_time(readings: &[Reading]) -> Section {
     let time = || Quantity::new("time", Unit::Seconds);
-    let series = |name: &str, of: &dyn Fn(&Reading) -> Option<f64>| Series {
-        name: name.to_owned(),
-        style: Style::Steps,
-        points: readings.iter().map(|reading| Point::new(reading.at_s, of(reading))).collect(),
+    let series = |name: &str, of: &dyn Fn(&Reading) -> Option<f64>| {
+        Series::new(name, Style::Steps, readings.iter().map(|reading| Point::new(reading.at_s, of(reading))))
     };
     let mut latency = Lines::new(
         "Time from arrival to answer so far",
@@ -103,7 +95,7 @@ fn over_time(readings: &[Reading]) -> Section {
         held.series.push(series("held", &|reading| sum(reading, |server| server.held)));
         held.series.push(series("in service", &|reading| sum(reading, |server| server.in_service)));
     }
-    Section { title: "Over time".to_owned(), text: String::new(), parts: vec![latency.part(), held.part()] }
+    Section::new("Over time", "", vec![latency.part(), held.part()])
 }
 
 fn burst_section(readings: &[Reading], bursts: &[Went]) -> Section {
@@ -116,35 +108,30 @@ fn burst_section(readings: &[Reading], bursts: &[Went]) -> Section {
     let names = readings.last().map_or(&[][..], |last| &last.status.servers);
     for (number, server) in names.iter().enumerate() {
         let own = bursts.iter().filter(|went| went.server == number);
-        let points = own.map(|went| Point::new(went.at_s, Some(f64::from(went.burst.released)))).collect();
-        sizes.series.push(Series { name: server.name.clone(), style: Style::Marks, points });
+        let points = own.map(|went| Point::new(went.at_s, Some(f64::from(went.burst.released))));
+        sizes.add(server.name.clone(), Style::Marks, points);
     }
-    Section {
-        title: "How requests went".to_owned(),
-        text: "Bursts go at the period's end, before it when a deadline is in danger, when the \
-               stage is full, and a little early so as not to meet another server's."
-            .to_owned(),
-        parts: vec![sizes.part()],
-    }
+    Section::new(
+        "How requests went",
+        "Bursts go at the period's end, before it when a deadline is in danger, when the \
+         stage is full, and a little early so as not to meet another server's.",
+        vec![sizes.part()],
+    )
 }
 
 fn tables(readings: &[Reading]) -> Section {
-    let table = |title: &str, cells: Cells| Table {
-        title: title.to_owned(),
-        head: cells.head,
-        rows: (cells.rows.into_iter().enumerate())
-            .map(|(place, mut row)| {
+    let table = |title: &str, cells: Cells| {
+        Table::new(
+            title,
+            cells.head,
+            (cells.rows.into_iter().enumerate()).map(|(place, mut row)| {
                 let cells = row.split_off(1);
                 Row { name: row.concat(), cells, look: Some(place), ..Row::default() }
-            })
-            .collect(),
+            }),
+        )
     };
     let parts = readings.last().map(|Reading { status, .. }| {
         [table("Classes of requests", cells::classes(status)), table("Servers", cells::servers(status))]
     });
-    Section {
-        title: "All of it in numbers".to_owned(),
-        text: String::new(),
-        parts: parts.into_iter().flatten().map(Part::Table).collect(),
-    }
+    Section::new("All of it in numbers", "", parts.into_iter().flatten().map(Part::Table).collect())
 }

@@ -18,7 +18,7 @@ use crate::config_file::Written;
 use crate::daemon::{Request, View, govern};
 use crate::exit::usage;
 use crate::live::Live;
-use crate::run_folder::Place;
+use crate::run_folder::Ending;
 use ::daemon::wake::{Calibration, WakeError, WakeStatus};
 use ::daemon::{ControllerReport, Seen};
 use anyhow::Result;
@@ -69,10 +69,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     // A wrong option is an error before any measurement.
     wake.options().map_err(crate::daemon::refused)?;
     let measures = wake.exit_latency.is_none();
-    let started = crate::run_folder::started()?;
-    let place = (options.out.is_some() || !options.json)
-        .then(|| page::place(options.out.as_deref(), &started))
-        .transpose()?;
+    let ending = page::KIND.ending(options.out.as_deref(), options.json)?;
     if measures {
         eprintln!("measuring what waking takes: four seconds");
     }
@@ -80,8 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         json: options.json,
         live: Live::new(options.json, DRAW_EVERY),
         history: page::History::default(),
-        started,
-        place,
+        ending,
     };
     let request = Request {
         config,
@@ -101,8 +97,7 @@ struct Windows {
     json: bool,
     live: Live,
     history: page::History,
-    started: String,
-    place: Option<Place>,
+    ending: Ending,
 }
 
 impl Windows {
@@ -115,12 +110,7 @@ impl Windows {
         } else if !self.live.is_live() {
             print!("{}", last.text());
         }
-        let Some(place) = self.place.take() else { return };
-        match page::write(&place, self.started.clone(), last, &self.history) {
-            Ok(where_it_is) => eprintln!("{where_it_is}"),
-            // The run itself succeeded: a full disk does not make it fail.
-            Err(error) => eprintln!("no page was written: {error:#}"),
-        }
+        self.ending.leave(|place, started| page::write(place, started, last, &self.history));
     }
 }
 

@@ -6,11 +6,10 @@ use crate::run_folder::{self, Kind, Place};
 use crate::thinned::Thinned;
 use anyhow::Result;
 use daemon::wake::WakeStatus;
-use report::figures::{Card, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit};
+use report::figures::{Card, Lines, Page, Point, Quantity, Row, Section, Style, Table, Unit};
 use report::run::RunInfo;
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::Path;
 
 /// How the figures are got.
 const METHOD: [&str; 4] = [
@@ -23,8 +22,7 @@ const METHOD: [&str; 4] = [
      powers of this processor's table.",
 ];
 
-const NUMBERS: &str = "wake.json";
-pub const KIND: Kind = Kind { name: "wake", mark: NUMBERS };
+pub const KIND: Kind = Kind { name: "wake", mark: "wake.json" };
 const READINGS: &str = "readings.jsonl";
 /// Readings of longer runs are thinned.
 const READINGS_MAX: usize = 4096;
@@ -66,17 +64,10 @@ impl History {
     }
 }
 
-/// Where a run that begins now leaves its page.
-pub fn place(out: Option<&Path>, started: &str) -> Result<Place> {
-    KIND.place(out, started)
-}
-
 /// Writes the run's folder, and says where its page is.
 pub fn write(place: &Place, started: String, last: &WakeStatus, history: &History) -> Result<String> {
     let place = &place.make()?;
     run_folder::clear(place, &[])?;
-    let json = serde_json::to_string(last)?;
-    run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
     run_folder::write(place, READINGS, |file| {
         history.readings.kept().iter().try_for_each(|reading| {
             let line = serde_json::to_string(reading)?;
@@ -84,8 +75,7 @@ pub fn write(place: &Place, started: String, last: &WakeStatus, history: &Histor
         })
     })?;
     let info = KIND.info(started, "CPUs woken just before the event".to_owned(), &METHOD);
-    run_folder::write_info(place, &info)?;
-    run_folder::write_report(place, &page(&info, last, history))
+    KIND.write(place, &info, last, &page(&info, last, history))
 }
 
 fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
@@ -111,21 +101,15 @@ fn page(info: &RunInfo, last: &WakeStatus, history: &History) -> Page {
 }
 
 fn cards(last: &WakeStatus) -> Vec<Card> {
-    let card = |what: &str, figure: String, remark: String| Card {
-        what: what.to_owned(),
-        figure,
-        remark,
-        met: None,
-    };
     let owned = last.accounts.iter().filter(|account| !account.name.starts_with('('));
     let (came, expired) = owned
         .clone()
         .fold((0, 0), |(came, expired), account| (came + account.came, expired + account.expired));
     let time: f64 = owned.map(|account| account.time.as_secs_f64()).sum();
     let mut cards = vec![
-        card("kept awake", Unit::Seconds.text(time), "CPU time, of all principals".to_owned()),
-        card("events that came", came.to_string(), format!("{expired} windows ended without theirs")),
-        card("too late", last.asked.too_late.to_string(), format!("nearer than {}", last.lead)),
+        Card::new("kept awake", Unit::Seconds.text(time), "CPU time, of all principals"),
+        Card::new("events that came", came.to_string(), format!("{expired} windows ended without theirs")),
+        Card::new("too late", last.asked.too_late.to_string(), format!("nearer than {}", last.lead)),
     ];
     if let Some(check) = &last.check {
         cards.push(Card {
@@ -151,45 +135,33 @@ fn accounts(last: &WakeStatus) -> Section {
         ],
         ..Row::default()
     };
-    let head = ["principal", "CPU time", "energy", "accepted", "late", "came", "expired"]
-        .map(str::to_owned)
-        .to_vec();
-    Section {
-        title: "Who paid".to_owned(),
-        text: format!("Energy is {}.", last.energy),
-        parts: vec![Part::Table(Table {
-            title: String::new(),
-            head,
-            rows: last.accounts.iter().map(row).collect(),
-        })],
-    }
+    let head = ["principal", "CPU time", "energy", "accepted", "late", "came", "expired"];
+    Section::new(
+        "Who paid",
+        format!("Energy is {}.", last.energy),
+        vec![Table::new("", head, last.accounts.iter().map(row)).part()],
+    )
 }
 
 fn cpus(last: &WakeStatus) -> Section {
     let row = |cpu: &daemon::wake::CpuStatus| {
         let late = |late: Option<machine::Duration>| late.map_or("-".to_owned(), |late| late.to_string());
-        Row {
-            name: cpu.cpu.to_string(),
-            cells: vec![
+        Row::new(
+            cpu.cpu.to_string(),
+            vec![
                 cpu.windows.to_string(),
                 cpu.exit_latency.to_string(),
                 late(cpu.late_p50),
                 late(cpu.late_p99),
             ],
-            ..Row::default()
-        }
+        )
     };
-    let head =
-        ["CPU", "windows", "exit latency", "open after its timer, p50", "p99"].map(str::to_owned).to_vec();
-    Section {
-        title: "What waking took".to_owned(),
-        text: last.calibration.text(),
-        parts: vec![Part::Table(Table {
-            title: String::new(),
-            head,
-            rows: last.cpus.iter().map(row).collect(),
-        })],
-    }
+    let head = ["CPU", "windows", "exit latency", "open after its timer, p50", "p99"];
+    Section::new(
+        "What waking took",
+        last.calibration.text(),
+        vec![Table::new("", head, last.cpus.iter().map(row)).part()],
+    )
 }
 
 fn foreseen(last: &WakeStatus) -> Section {
@@ -214,15 +186,7 @@ fn foreseen(last: &WakeStatus) -> Section {
         "one less the mean error",
         "never came",
     ];
-    Section {
-        title: "What was foreseen".to_owned(),
-        text: String::new(),
-        parts: vec![Part::Table(Table {
-            title: String::new(),
-            head: head.map(str::to_owned).to_vec(),
-            rows,
-        })],
-    }
+    Section::new("What was foreseen", "", vec![Table::new("", head, rows).part()])
 }
 
 fn over_time(history: &History) -> Section {
@@ -236,8 +200,8 @@ fn over_time(history: &History) -> Section {
         let length = pair[1].at_s - pair[0].at_s;
         Point::new(pair[1].at_s, (length > 0.0).then(|| (pair[1].awake_s - pair[0].awake_s) / length))
     });
-    lines.series.push(Series { name: "windows".to_owned(), style: Style::Line, points: points.collect() });
-    Section { title: "When".to_owned(), text: String::new(), parts: vec![lines.part()] }
+    lines.add("windows", Style::Line, points);
+    Section::new("When", "", vec![lines.part()])
 }
 
 #[cfg(test)]

@@ -61,6 +61,12 @@ pub enum Tone {
     Idle(#[serde(deserialize_with = "or_nan")] f64),
 }
 
+impl BarPart {
+    pub fn new(name: impl Into<String>, tone: Tone, values: impl IntoIterator<Item = Option<Bar>>) -> Self {
+        Self { name: name.into(), tone, values: values.into_iter().collect() }
+    }
+}
+
 impl Bar {
     pub fn new(value: f64) -> Self {
         Self { value, spread: None, printed: None }

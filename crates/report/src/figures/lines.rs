@@ -75,6 +75,16 @@ impl Lines {
         let (title, see) = (title.to_owned(), see.to_owned());
         Self { title, see, x, y, series: Vec::new(), limit: None }
     }
+
+    pub fn add(&mut self, name: impl Into<String>, style: Style, points: impl IntoIterator<Item = Point>) {
+        self.series.push(Series::new(name, style, points));
+    }
+}
+
+impl Series {
+    pub fn new(name: impl Into<String>, style: Style, points: impl IntoIterator<Item = Point>) -> Self {
+        Self { name: name.into(), style, points: points.into_iter().collect() }
+    }
 }
 
 impl Limit {

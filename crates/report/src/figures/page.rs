@@ -66,6 +66,24 @@ pub enum Part {
     Flame(Flame),
 }
 
+impl Card {
+    /// A figure that nothing is held against.
+    pub fn new(what: impl Into<String>, figure: impl Into<String>, remark: impl Into<String>) -> Self {
+        Self { what: what.into(), figure: figure.into(), remark: remark.into(), met: None }
+    }
+
+    /// The same, and whether the bar in its remark is met.
+    pub fn judged(self, met: Option<bool>) -> Self {
+        Self { met, ..self }
+    }
+}
+
+impl Section {
+    pub fn new(title: impl Into<String>, text: impl Into<String>, parts: Vec<Part>) -> Self {
+        Self { title: title.into(), text: text.into(), parts }
+    }
+}
+
 impl Page {
     /// The page of a run with these facts.
     pub fn of(info: &RunInfo) -> Self {

@@ -21,3 +21,21 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub look: Option<usize>,
 }
+
+impl Table {
+    pub fn new(
+        title: impl Into<String>,
+        head: impl IntoIterator<Item: Into<String>>,
+        rows: impl IntoIterator<Item = Row>,
+    ) -> Self {
+        let head = head.into_iter().map(Into::into).collect();
+        Self { title: title.into(), head, rows: rows.into_iter().collect() }
+    }
+}
+
+impl Row {
+    /// A row without a remark and a look.
+    pub fn new(name: impl Into<String>, cells: impl IntoIterator<Item = String>) -> Self {
+        Self { name: name.into(), cells: cells.into_iter().collect(), ..Self::default() }
+    }
+}

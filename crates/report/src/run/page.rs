@@ -54,24 +54,19 @@ fn cards(summary: &Summary) -> Vec<Card> {
                 None => (verdict.found.as_str(), String::new()),
             };
             let mark = if verdict.met.is_none() { format!(": {}", verdict.mark()) } else { String::new() };
-            Card {
-                what: verdict.figure.clone(),
-                figure: figure.to_owned(),
-                remark: format!("{interval}{}{mark}", verdict.bar),
-                met: verdict.met,
-            }
+            Card::new(verdict.figure.clone(), figure, format!("{interval}{}{mark}", verdict.bar))
+                .judged(verdict.met)
         })
         .collect();
     let served: Option<u64> = summary.phases.iter().map(|phase| phase.requests).sum();
     if let Some(served) = served.filter(|&served| served > 0) {
         let errors: Option<u64> = summary.phases.iter().map(|phase| phase.errors).sum();
-        cards.push(Card {
-            what: "requests answered".into(),
-            figure: grouped(served),
-            remark: errors
+        cards.push(Card::new(
+            "requests answered",
+            grouped(served),
+            errors
                 .map_or_else(|| "errors not counted".into(), |errors| format!("{} errors", grouped(errors))),
-            ..Card::default()
-        });
+        ));
     }
     cards
 }
@@ -88,7 +83,7 @@ fn results(summary: &Summary) -> Section {
          active, summed over the workers. Ratios compare with the first phase, where both are equally long."
             .into(),
     ));
-    Section { title: "The phases beside each other".into(), text: String::new(), parts }
+    Section::new("The phases beside each other", "", parts)
 }
 
 /// Each phase beside the first, with intervals.
@@ -234,7 +229,7 @@ fn over_time(tracks: &[Track<'_>]) -> Section {
     if let Some(track) = tracks.iter().find(|track| track.frames.iter().any(|frame| frame.offered.is_some()))
     {
         let points = track.frames.iter().map(|frame| Point::new(frame.at.as_secs_f64(), rate(frame.offered)));
-        load.series.push(Series { name: "offered".into(), style: Style::Steps, points: points.collect() });
+        load.add("offered", Style::Steps, points);
     }
     let moved = Lines {
         series: tracks.iter().map(moved).collect(),
@@ -249,7 +244,7 @@ fn over_time(tracks: &[Track<'_>]) -> Section {
     let mut parts: Vec<Part> = vec![awake.part()];
     parts.extend(shades(tracks).map(HeatMap::part));
     parts.extend([latency, load, moved].map(Lines::part));
-    Section { title: "Over time".into(), text: String::new(), parts }
+    Section::new("Over time", "", parts)
 }
 
 /// Transfers per second since the frame before.
@@ -263,11 +258,7 @@ fn moved(track: &Track<'_>) -> Series {
         });
         Point::new(frame.at.as_secs_f64(), rate)
     };
-    Series {
-        name: track.name.to_owned(),
-        style: Style::Line,
-        points: track.frames.iter().map(point).collect(),
-    }
+    Series::new(track.name.to_owned(), Style::Line, track.frames.iter().map(point))
 }
 
 /// The load of each worker, in as many stretches of time as a row has room for.
@@ -321,10 +312,8 @@ const STRETCHES: usize = 48;
 
 fn totals(summary: &Summary) -> Section {
     let bar = |title: &str, see: &str, quantity: Quantity, of: &dyn Fn(&Phase) -> Option<f64>| {
-        let part = |(place, phase): (usize, &Phase)| BarPart {
-            name: phase.name.clone(),
-            tone: Tone::Contestant(place),
-            values: vec![of(phase).map(Bar::new)],
+        let part = |(place, phase): (usize, &Phase)| {
+            BarPart::new(phase.name.clone(), Tone::Contestant(place), vec![of(phase).map(Bar::new)])
         };
         Bars {
             title: title.into(),
@@ -354,7 +343,7 @@ fn totals(summary: &Summary) -> Section {
         || Part::Text("This machine reports no idle residency (no cpuidle).".into()),
         Bars::part,
     ));
-    Section { title: "Each phase as a whole".into(), text: String::new(), parts }
+    Section::new("Each phase as a whole", "", parts)
 }
 
 fn distribution(summary: &Summary) -> Lines {
@@ -363,10 +352,8 @@ fn distribution(summary: &Summary) -> Lines {
     let point = |point: &CurvePoint| {
         Point::new(1.0 / (1.0 - point.share.as_f64()), Some(point.latency.as_nanos() as f64))
     };
-    let series = |phase: &Phase| Series {
-        name: phase.name.clone(),
-        style: Style::Line,
-        points: phase.curve.iter().filter(placed).map(point).collect(),
+    let series = |phase: &Phase| {
+        Series::new(phase.name.clone(), Style::Line, phase.curve.iter().filter(placed).map(point))
     };
     Lines {
         series: summary.phases.iter().map(series).collect(),
@@ -401,11 +388,7 @@ fn residency(summary: &Summary) -> Option<Bars> {
         tone: Tone::Idle((place as f64 + 1.0) / states.len() as f64),
         values: known.iter().map(|(_, shares)| share(shares, state)).collect(),
     };
-    let executing = BarPart {
-        name: "executing".into(),
-        tone: Tone::Busy,
-        values: known.iter().map(|(_, shares)| Some(busy(shares))).collect(),
-    };
+    let executing = BarPart::new("executing", Tone::Busy, known.iter().map(|(_, shares)| Some(busy(shares))));
     (!known.is_empty()).then(|| Bars {
         title: "Where the CPUs spent their time".into(),
         see: "Mean over the workers' CPUs, as cpuidle counts it: the state asked for, not always the one \

@@ -78,16 +78,16 @@ impl Archive {
                 let power = self.machine.meters.first().map(|meter| Figure::Watts(meter.name.to_string()));
                 let power = power.map(|figure| figure.to_string());
                 let change = outcome.changes.iter().find(|change| Some(&change.figure) == power.as_ref());
-                Card {
-                    what: format!("power, governed, at {} of the peak", percent(load.share)),
-                    figure: change.map_or_else(|| "not known".to_owned(), |change| signed(change.change)),
-                    remark: interval(change.and_then(|change| change.low.zip(change.high))),
-                    met: match outcome.verdict {
-                        Verdict::Saves => Some(true),
-                        Verdict::Costs | Verdict::Missed => Some(false),
-                        Verdict::NoDifference | Verdict::Unproven => None,
-                    },
-                }
+                Card::new(
+                    format!("power, governed, at {} of the peak", percent(load.share)),
+                    change.map_or_else(|| "not known".to_owned(), |change| signed(change.change)),
+                    interval(change.and_then(|change| change.low.zip(change.high))),
+                )
+                .judged(match outcome.verdict {
+                    Verdict::Saves => Some(true),
+                    Verdict::Costs | Verdict::Missed => Some(false),
+                    Verdict::NoDifference | Verdict::Unproven => None,
+                })
             })
             .collect()
     }
@@ -95,12 +95,12 @@ impl Archive {
     fn seen_section(&self) -> Section {
         let row = |row: &seen::SeenRow| {
             (row.of)(self).map_or_else(
-                || line(row.name, ["not seen".to_owned()]),
-                |cell| line(row.name, [cell.to_string()]),
+                || Row::new(row.name, ["not seen".to_owned()]),
+                |cell| Row::new(row.name, [cell.to_string()]),
             )
         };
         let table = table(&["", "seen here"], seen::ROWS.iter().map(row).collect());
-        section("Seen here, and not", "", vec![table])
+        Section::new("Seen here, and not", "", vec![table])
     }
 
     fn machine_section(&self) -> Section {
@@ -108,14 +108,14 @@ impl Archive {
         let word =
             |word: &Option<super::Word>| word.as_ref().map_or("not known".to_owned(), |w| w.to_string());
         let mut rows = vec![
-            line("processor", [word(&machine.processor)]),
-            line("kernel", [word(&machine.kernel)]),
-            line(
+            Row::new("processor", [word(&machine.processor)]),
+            Row::new("kernel", [word(&machine.kernel)]),
+            Row::new(
                 "CPUs",
                 [format!("{} on {} cores, {} sockets", machine.cpus, machine.cores, machine.sockets)],
             ),
-            line("idle driver", [word(&machine.idle_driver)]),
-            line("idle governor", [word(&machine.idle_governor)]),
+            Row::new("idle driver", [word(&machine.idle_driver)]),
+            Row::new("idle governor", [word(&machine.idle_governor)]),
         ];
         for table in &machine.idle_tables {
             let states = table.states.iter().map(|state| {
@@ -123,29 +123,29 @@ impl Archive {
                 format!("{} ({}{off})", state.name, Unit::Nanoseconds.text(state.exit_latency_ns as f64))
             });
             let states: Vec<String> = states.collect();
-            rows.push(line(&format!("idle states of {} CPUs", table.cpus), [states.join(", ")]));
+            rows.push(Row::new(format!("idle states of {} CPUs", table.cpus), [states.join(", ")]));
         }
         for clock in &machine.clocks {
             let mhz = |khz: Option<u64>| khz.map_or("?".to_owned(), |khz| format!("{:.0}", khz as f64 / 1e3));
             let (low, high) = (mhz(clock.hardware_min_khz), mhz(clock.hardware_max_khz));
             let by = format!("{}, {}", word(&clock.driver), word(&clock.governor));
-            rows.push(line(
+            rows.push(Row::new(
                 &format!("{} clock domains", clock.domains),
                 [format!("{low} to {high} MHz ({by})")],
             ));
         }
         for meter in &machine.meters {
-            rows.push(line("meter", [format!("{} ({})", meter.name, kind(meter.kind))]));
+            rows.push(Row::new("meter", [format!("{} ({})", meter.name, kind(meter.kind))]));
         }
         for nic in &machine.nics {
             let speed = nic.mbit_per_s.map_or(String::new(), |mbit| format!(", {mbit} Mbit/s"));
             let queues = format!("{} receive, {} send queues{speed}", nic.rx_queues, nic.tx_queues);
-            rows.push(line("network card", [queues]));
+            rows.push(Row::new("network card", [queues]));
         }
         if let Some((loaded, tried)) = machine.bpf_loaded {
-            rows.push(line("programs in the kernel", [format!("{loaded} of {tried} load")]));
+            rows.push(Row::new("programs in the kernel", [format!("{loaded} of {tried} load")]));
         }
-        section("The machine", "", vec![table(&["", "value"], rows)])
+        Section::new("The machine", "", vec![table(&["", "value"], rows)])
     }
 
     fn parts_section(&self) -> Section {
@@ -156,12 +156,12 @@ impl Archive {
                 State::Gap => "GAP",
                 State::NotBegun => "not begun",
             };
-            line(
+            Row::new(
                 part.part.name(),
                 [state.to_owned(), part.why.as_ref().map_or(String::new(), |why| why.to_string())],
             )
         });
-        section("The run", "", vec![table(&["part", "state", "why"], rows.collect())])
+        Section::new("The run", "", vec![table(&["part", "state", "why"], rows.collect())])
     }
 
     fn idle_section(&self) -> Option<Section> {
@@ -178,11 +178,7 @@ impl Archive {
                     see: "Shorter is better.".to_owned(),
                     quantity: Quantity { basis: Some(basis), ..Quantity::new("power", Unit::Watts) },
                     rows: limits.iter().map(|limit| limit_name(limit)).collect(),
-                    parts: vec![BarPart {
-                        name: "at rest".to_owned(),
-                        tone: Tone::Idle(0.5),
-                        values: limits.iter().map(value).collect(),
-                    }],
+                    parts: vec![BarPart::new("at rest", Tone::Idle(0.5), limits.iter().map(value))],
                     form: Default::default(),
                 }
                 .part(),
@@ -195,12 +191,12 @@ impl Archive {
             let mut cells: Vec<String> = span.watts.iter().map(|watts| number(*watts, "W")).collect();
             cells.push(number(span.busy_cpus, ""));
             cells.push(shares(&span.states));
-            Row { name: limit_name(&span.limited_to), cells, ..Row::default() }
+            Row::new(limit_name(&span.limited_to), cells)
         });
-        parts.push(Table { title: "Each span".to_owned(), head, rows: rows.collect() }.part());
+        parts.push(Table::new("Each span", head, rows).part());
         let text = "All CPUs are limited to one state after the other, forwards and then backwards, so that \
                     a drift is on both sides.";
-        Some(section("Idle power, by the deepest state allowed", text, parts))
+        Some(Section::new("Idle power, by the deepest state allowed", text, parts))
     }
 
     /// The limits in the order in which they were first in force.
@@ -221,7 +217,7 @@ impl Archive {
             .map(|wakes| {
                 let by = if wakes.by_other_cpu { "another CPU" } else { "a timer" };
                 let time = |ns: u64| Unit::Nanoseconds.text(ns as f64);
-                line(
+                Row::new(
                     &limit_name(&wakes.limited_to),
                     [by.to_owned(), time(wakes.sleep_ns), time(wakes.p50_ns), time(wakes.p99_ns)]
                         .into_iter()
@@ -230,7 +226,7 @@ impl Archive {
             })
             .collect();
         let head = ["deepest state allowed", "woken by", "sleep", "p50", "p99", "states asked for"];
-        (!rows.is_empty()).then(|| section("Wake-up times, measured", "", vec![table(&head, rows)]))
+        (!rows.is_empty()).then(|| Section::new("Wake-up times, measured", "", vec![table(&head, rows)]))
     }
 
     fn clocks_section(&self) -> Option<Section> {
@@ -244,12 +240,15 @@ impl Archive {
             .map(|span| {
                 let speed = if fastest > 0.0 { percent(span.turns_per_s / fastest) } else { "-".to_owned() };
                 let watts = span.watts.iter().map(|watts| number(*watts, "W"));
-                line(&format!("{:.0} MHz", span.at_most_khz as f64 / 1e3), [speed].into_iter().chain(watts))
+                Row::new(
+                    &format!("{:.0} MHz", span.at_most_khz as f64 / 1e3),
+                    [speed].into_iter().chain(watts),
+                )
             })
             .collect();
         let text = "One CPU runs a fixed loop while all CPUs have that limit; the speed is of the fastest.";
-        let table = Table { title: String::new(), head, rows };
-        (!table.rows.is_empty()).then(|| section("Clocks", text, vec![table.part()]))
+        let table = Table::new("", head, rows);
+        (!table.rows.is_empty()).then(|| Section::new("Clocks", text, vec![table.part()]))
     }
 
     fn load_section(&self, load: &Load, number: usize) -> Section {
@@ -260,11 +259,11 @@ impl Archive {
             load.goal
         );
         let Some(outcome) = load.outcome(&self.machine) else {
-            return section(&title, "No meter and no model of power.", Vec::new());
+            return Section::new(&title, "No meter and no model of power.", Vec::new());
         };
         let rows = outcome.changes.iter().map(|change| {
             let text = |value: f64| figure_text(&change.figure, value);
-            line(
+            Row::new(
                 &figure_name(&change.figure),
                 [
                     text(change.ungoverned),
@@ -281,7 +280,7 @@ impl Archive {
             outcome.pairs,
             outcome.pairs_unlike + outcome.pairs_void
         );
-        section(&title, &pairs, vec![table(&head, rows.collect())])
+        Section::new(&title, &pairs, vec![table(&head, rows.collect())])
     }
 }
 
@@ -296,17 +295,9 @@ const METHOD: [&str; 3] = [
     "Idle power is that of the whole machine at rest, with everything that runs on it.",
 ];
 
-fn section(title: &str, text: &str, parts: Vec<Part>) -> Section {
-    Section { title: title.to_owned(), text: text.to_owned(), parts }
-}
-
 fn table(head: &[&str], rows: Vec<Row>) -> Part {
-    let head = head.iter().map(|&head| head.to_owned()).collect();
-    Table { title: String::new(), head, rows }.part()
-}
-
-fn line(name: &str, cells: impl IntoIterator<Item = String>) -> Row {
-    Row { name: name.to_owned(), cells: cells.into_iter().collect(), ..Row::default() }
+    let head = head.iter().map(|&head| head.to_owned());
+    Table::new("", head, rows).part()
 }
 
 pub(super) fn limit_name(limit: &Option<super::Word>) -> String {

@@ -4,7 +4,7 @@ use super::super::figures::Figure as Named;
 use super::super::paired::{self, Compared};
 use super::Tail;
 use super::parts::unit;
-use report::figures::{Lines, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit};
+use report::figures::{Lines, Part, Point, Quantity, Row, Section, Style, Table, Unit};
 use sim::Outcome;
 use sim::statistics::{Difference, Interval};
 
@@ -50,8 +50,7 @@ fn map(tail: &Tail, outcomes: &[Outcome], compared: &[Compared], reference: &str
             spread_x: Some(power.half_width),
         });
         // Without a point too: the colours are those of the other figures.
-        let points = point.into_iter().collect();
-        lines.series.push(Series { name: contestant.clone(), style: Style::Marks, points });
+        lines.add(contestant.clone(), Style::Marks, point);
     }
     let drawn = lines.series.iter().filter(|series| !series.points.is_empty()).count();
     (drawn > 1).then(|| lines.part())
@@ -87,7 +86,7 @@ fn table(tail: &Tail, outcomes: &[Outcome], compared: &[Compared], reference: &s
         look: Some(place),
     });
     let head = std::iter::once(String::new()).chain(columns.iter().map(|(head, _)| (*head).to_owned()));
-    Table { title: format!("Difference from {reference}"), head: head.collect(), rows: rows.collect() }
+    Table::new(format!("Difference from {reference}"), head, rows)
 }
 
 fn absolute_text(unit: Unit, estimate: f64) -> String {

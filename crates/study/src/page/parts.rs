@@ -1,7 +1,7 @@
 use super::super::figures;
 use report::figures::{
-    Areas, Bar, BarPart, Bars, Bucket, Form, Layer, Limit, Lines, Panel, Part, Point, Quantity, Series,
-    Style, Tone, Unit,
+    Areas, Bar, BarPart, Bars, Bucket, Form, Layer, Limit, Lines, Panel, Part, Point, Quantity, Style, Tone,
+    Unit,
 };
 use sim::Outcome;
 use sim::outcome::{Estimate, Lengths, Point as Stretch, Verdict};
@@ -44,12 +44,11 @@ pub fn against(
             spread: point.y.and_then(|y| y.half_width),
             spread_x: None,
         });
-        lines.series.push(Series { name: name.to_owned(), style, points: points.collect() });
+        lines.add(name, style, points);
     }
     for name in distinct(printed.iter().map(|point| point.contestant)) {
         let points = printed.iter().filter(|point| point.contestant == name);
-        let points = points.map(|point| Point::new(point.x, Some(point.y))).collect();
-        lines.series.push(Series { name: name.to_owned(), style: Style::Printed, points });
+        lines.add(name, Style::Printed, points.map(|point| Point::new(point.x, Some(point.y))));
     }
     lines.part()
 }
@@ -65,11 +64,7 @@ pub fn over_time(
     let mut lines = Lines::new(title, see, Quantity::new("simulated time", Unit::Seconds), y);
     for outcome in outcomes {
         let points = stretches(outcome).map(|(middle, stretch)| Point::new(middle, value(stretch)));
-        lines.series.push(Series {
-            name: outcome.contestant.clone(),
-            style: Style::Line,
-            points: points.collect(),
-        });
+        lines.add(outcome.contestant.clone(), Style::Line, points);
     }
     lines.part()
 }

@@ -4,7 +4,7 @@ use super::super::figures::Figure as Named;
 use super::super::paired::difference;
 use super::parts::{has_figures, lengths, over_time, residency, residency_over_time, stretches, unit};
 use super::{Facts, Tail, head, pairs, tail};
-use report::figures::{Card, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style, Table, Unit};
+use report::figures::{Card, Lines, Page, Part, Point, Quantity, Row, Section, Style, Table, Unit};
 use sim::Outcome;
 use sim::outcome::{Estimate, Verdict};
 
@@ -191,12 +191,9 @@ fn cards(tail: &Tail, outcomes: &[Outcome]) -> Vec<Card> {
             let equal = leaders(best, keeping(tail, outcomes), &POWER);
             cards.push(card(what, Unit::Watts, watts(best), &equal, met));
         }
-        None => cards.extend(tail.limit.as_ref().map(|limit| Card {
-            what: what.to_owned(),
-            figure: "none".to_owned(),
-            remark: limit.name.clone(),
-            met: Some(false),
-        })),
+        None => cards.extend(
+            tail.limit.as_ref().map(|limit| Card::new(what, "none", limit.name.clone()).judged(Some(false))),
+        ),
     }
     if let Some(fastest) = least(outcomes.iter(), |outcome| tail.figure.of(outcome)) {
         let what = format!("lowest {}", tail.name);
@@ -229,12 +226,11 @@ fn trade(tail: &Tail, outcomes: &[Outcome]) -> Section {
                 spread_x: power.half_width,
             }
         });
-        let points = point.into_iter().collect();
-        lines.series.push(Series { name: outcome.contestant.clone(), style: Style::Marks, points });
+        lines.add(outcome.contestant.clone(), Style::Marks, point);
     }
     let figure = lines.part();
     let parts = vec![figure, Part::Table(table(outcomes)), Part::Text(TABLE_REMARK.to_owned())];
-    Section { title: "What each contestant costs".to_owned(), text: String::new(), parts }
+    Section::new("What each contestant costs", "", parts)
 }
 
 const TABLE_REMARK: &str = "Power is that of cores and uncore, energy that of the whole server. Awake: mean \
@@ -273,7 +269,7 @@ fn table(outcomes: &[Outcome]) -> Table {
         look: Some(place),
     });
     let head = std::iter::once(String::new()).chain(columns.iter().map(|(head, _)| (*head).to_owned()));
-    Table { title: String::new(), head: head.collect(), rows: rows.collect() }
+    Table::new("", head, rows)
 }
 
 fn time(outcomes: &[Outcome]) -> Section {
@@ -291,7 +287,7 @@ fn time(outcomes: &[Outcome]) -> Section {
         lengths("How long CPUs are idle", idle, "idle period", &named(|run| &run.idle_lengths)),
         lengths("How long CPUs are active", active, "active period", &named(|run| &run.active_lengths)),
     ];
-    section("Where time goes", "", figures)
+    Section::new("Where time goes", "", figures)
 }
 
 /// Over time, and against the load where it changes.
@@ -334,11 +330,7 @@ fn course(tail: &Tail, outcomes: &[Outcome]) -> Section {
             .push(against_load("Power against load", see, power(), outcomes, |point| Some(point.cpu_watts)));
         figures.push(against_load("Tail against load", see, time(), outcomes, of_tail));
     }
-    section("Over time", "", figures)
-}
-
-fn section(title: &str, text: &str, figures: Vec<Part>) -> Section {
-    Section { title: title.to_owned(), text: text.to_owned(), parts: figures }
+    Section::new("Over time", "", figures)
 }
 
 /// The load of the busiest stretch is well above that of the quietest.
@@ -378,7 +370,7 @@ fn against_load(
             Point::new(rates / f64::from(count), Some(values / f64::from(count)))
         });
         let name = outcome.contestant.clone();
-        lines.series.push(Series { name, style: Style::Line, points: points.collect() });
+        lines.add(name, Style::Line, points);
     }
     lines.part()
 }

@@ -28,14 +28,13 @@ pub fn sweep_page(facts: &Facts, cells: &[Swept<'_>]) -> Page {
     let limit = |measure: &Named| tail.limit.clone().filter(|_| *measure == tail.figure);
     let figures = measures.iter().flat_map(|measure| grid.figures(measure, limit(measure)));
     page.sections = vec![
-        Section {
-            title: "Over the axes".to_owned(),
-            text: "Bands are 95 % confidence intervals. Where a line has a gap or a cell is hatched, the \
-                   queue is unstable or the figure is not known."
-                .to_owned(),
-            parts: figures.collect(),
-        },
-        Section { title: "All cells".to_owned(), text: String::new(), parts: grid.table(&measures) },
+        Section::new(
+            "Over the axes",
+            "Bands are 95 % confidence intervals. Where a line has a gap or a cell is hatched, the \
+             queue is unstable or the figure is not known.",
+            figures.collect(),
+        ),
+        Section::new("All cells", "", grid.table(&measures)),
     ];
     page
 }
@@ -95,13 +94,13 @@ impl<'a> Grid<'a> {
             let found = measure.of(cell.outcome)?;
             Some(Bar { value: found.value, spread: found.half_width, printed: None })
         };
-        let values = self.contestants.iter().map(bar).collect();
+        let values = self.contestants.iter().map(bar);
         Bars {
             title: name.to_owned(),
             see: String::new(),
             quantity,
             rows: self.contestants.iter().map(|name| (*name).to_owned()).collect(),
-            parts: vec![BarPart { name: name.to_owned(), tone: Tone::Busy, values }],
+            parts: vec![BarPart::new(name, Tone::Busy, values)],
             form: Form::Grouped,
         }
         .part()
@@ -193,7 +192,7 @@ impl<'a> Grid<'a> {
     fn table(&self, measures: &[Named]) -> Vec<Part> {
         let keys = self.axes.iter().map(|(key, _)| *key);
         let head = ["contestant"].into_iter().chain(keys.clone()).map(str::to_owned);
-        let head = head.chain(measures.iter().map(|measure| quantity(measure).0)).collect();
+        let head = head.chain(measures.iter().map(|measure| quantity(measure).0));
         let rows = self.cells.iter().take(ROWS_MAX).map(|cell| {
             let axes = keys.clone().map(|key| cell.at(key).unwrap_or("-").to_owned());
             let figures = measures.iter().map(|measure| match measure.of(cell.outcome) {
@@ -205,7 +204,7 @@ impl<'a> Grid<'a> {
             let look = self.contestants.iter().position(|contestant| *contestant == name);
             Row { name, remark: String::new(), cells: axes.chain(figures).collect(), look }
         });
-        let mut parts = vec![Part::Table(Table { title: String::new(), head, rows: rows.collect() })];
+        let mut parts = vec![Table::new("", head, rows).part()];
         if let Some(more) = self.cells.len().checked_sub(ROWS_MAX).filter(|more| *more > 0) {
             parts.push(Part::Text(format!("{more} more cells are in cells.csv.")));
         }

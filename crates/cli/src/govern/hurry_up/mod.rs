@@ -13,7 +13,7 @@ pub use options::Args;
 use crate::config_file::Written;
 use crate::daemon::{Request, View, govern};
 use crate::live::{Live, print_line};
-use crate::run_folder::Place;
+use crate::run_folder::Ending;
 use ::daemon::hurry_up::Hurry;
 use ::daemon::{ControllerReport, Seen, Status};
 use anyhow::Result;
@@ -30,11 +30,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for table in config.part().tables() {
         table.check().map_err(crate::daemon::refused)?;
     }
-    let started = crate::run_folder::started()?;
-    let place = (args.out.is_some() || !args.json)
-        .then(|| page::KIND.place(args.out.as_deref(), &started))
-        .transpose()?;
-    let view = Hot { json: args.json, live: Live::new(args.json, DRAW_EVERY), started, place };
+    let ending = page::KIND.ending(args.out.as_deref(), args.json)?;
+    let view = Hot { json: args.json, live: Live::new(args.json, DRAW_EVERY), ending };
     let names = crate::metrics::Names::default();
     let request = Request {
         config,
@@ -53,8 +50,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 struct Hot {
     json: bool,
     live: Live,
-    started: String,
-    place: Option<Place>,
+    ending: Ending,
 }
 
 impl Hot {
@@ -80,12 +76,7 @@ impl View for Hot {
             return self.show(hurry);
         }
         self.live.end();
-        let Some(place) = self.place.take() else { return };
-        // The service was governed well all the same: a full disk is no failure of that.
-        match page::write(&place, self.started.clone(), hurry) {
-            Ok(where_it_is) => eprintln!("{where_it_is}"),
-            Err(error) => eprintln!("no page was written: {error:#}"),
-        }
+        self.ending.leave(|place, started| page::write(place, started, hurry));
     }
 
     fn polled(&mut self, _governed: &[Status], controllers: &[ControllerReport]) {

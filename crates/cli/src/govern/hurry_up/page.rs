@@ -4,17 +4,16 @@
 //! Pure but for [`write()`]. All of it is measured. The energy that a clock saves is not on the
 //! page, since no meter is read here.
 
-use crate::run_folder::{self, Kind, Place};
+use crate::run_folder::{Kind, Place};
 use anyhow::Result;
 use daemon::hurry_up::{CpuTally, Hurry, HurryStatus, level_word};
 use machine::Kilohertz;
 use policy::frequency::hurry_up::Level;
 use report::figures::{
-    Card, Limit, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Series, Style, Table, Unit,
+    Card, Limit, Lines, Page, Part, Point as Mark, Quantity, Row, Section, Style, Table, Unit,
 };
 use report::run::RunInfo;
 use serde::Serialize;
-use std::io::Write as _;
 
 const METHOD: [&str; 4] = [
     "Calls are timed by the service itself, from entering the hot function until leaving it; of \
@@ -28,8 +27,7 @@ const METHOD: [&str; 4] = [
     "Nothing here is an energy: no meter is read.",
 ];
 
-const NUMBERS: &str = "hurry-up.json";
-pub const KIND: Kind = Kind { name: "hurry-up", mark: NUMBERS };
+pub const KIND: Kind = Kind { name: "hurry-up", mark: "hurry-up.json" };
 const SHARES: [f64; 13] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 1.0];
 
 #[derive(Debug, Serialize)]
@@ -49,17 +47,9 @@ pub struct Told {
 /// Writes the run's folder, and says where its page is.
 pub fn write(place: &Place, started: String, hurry: &Hurry) -> Result<String> {
     let told = told(hurry);
-    let place = &place.make()?;
-    run_folder::clear(place, &[])?;
-    let json = serde_json::to_string(&told)?;
-    run_folder::write(place, NUMBERS, |file| writeln!(file, "{json}"))?;
-    let info = KIND.info(
-        started,
-        format!("process {}: speed for who is in the hot function", told.last.process),
-        &METHOD,
-    );
-    run_folder::write_info(place, &info)?;
-    run_folder::write_report(place, &page(&info, &told))
+    let title = format!("process {}: speed for who is in the hot function", told.last.process);
+    let info = KIND.info(started, title, &METHOD);
+    KIND.write(&place.make()?, &info, &told, &page(&info, &told))
 }
 
 fn told(hurry: &Hurry) -> Told {
@@ -128,12 +118,11 @@ fn cards(told: &Told) -> Vec<Card> {
         })
         .into();
     if let Some((median, p99)) = told.last.delay_us {
-        cards.push(Card {
-            what: "from an enter to its clock".to_owned(),
-            figure: Unit::Nanoseconds.text(p99 * 1e3),
-            remark: format!("p99 of {}; median {}", told.last.delays, Unit::Nanoseconds.text(median * 1e3)),
-            met: None,
-        });
+        cards.push(Card::new(
+            "from an enter to its clock",
+            Unit::Nanoseconds.text(p99 * 1e3),
+            format!("p99 of {}; median {}", told.last.delays, Unit::Nanoseconds.text(median * 1e3)),
+        ));
     }
     cards
 }
@@ -141,7 +130,7 @@ fn cards(told: &Told) -> Vec<Card> {
 fn calls(told: &Told) -> Section {
     let title = "How long calls take".to_owned();
     if told.calls.is_empty() {
-        return Section { title, text: "No call was seen to end.".to_owned(), parts: Vec::new() };
+        return Section::new(title, "No call was seen to end.", Vec::new());
     }
     let mut lines = Lines::new(
         "Calls by their length",
@@ -150,7 +139,7 @@ fn calls(told: &Told) -> Section {
         Quantity::new("time in the hot function", Unit::Nanoseconds).log(),
     );
     let points = told.calls.iter().map(|&(share, ns)| Mark::new(share, Some(ns as f64)));
-    lines.series.push(Series { name: "calls".to_owned(), style: Style::Line, points: points.collect() });
+    lines.add("calls", Style::Line, points);
     lines.limit = Some(Limit::level("threshold at the end", threshold_ns(told) as f64));
     let mut parts = vec![lines.part()];
     if told.thresholds.len() > 1 {
@@ -162,14 +151,10 @@ fn calls(told: &Told) -> Section {
         );
         let end = (told.length_s, threshold_ns(told));
         let points = told.thresholds.iter().chain([&end]).map(|&(at, ns)| Mark::new(at, Some(ns as f64)));
-        lines.series.push(Series {
-            name: "threshold".to_owned(),
-            style: Style::Steps,
-            points: points.collect(),
-        });
+        lines.add("threshold", Style::Steps, points);
         parts.push(lines.part());
     }
-    Section { title, text: String::new(), parts }
+    Section::new(title, "", parts)
 }
 
 fn levels(told: &Told) -> Section {
@@ -184,20 +169,20 @@ fn levels(told: &Told) -> Section {
         let changes = cpu.changes.iter().map(|&(at, level)| Mark::new(at, Some(ghz(level))));
         let last = cpu.changes.last().filter(|_| cpu.left_out == 0);
         let end = last.map(|&(_, level)| Mark::new(told.length_s, Some(ghz(level))));
-        let points = changes.chain(end).collect();
-        lines.series.push(Series { name: cpu.cpu.to_string(), style: Style::Steps, points });
+        let points = changes.chain(end);
+        lines.add(cpu.cpu.to_string(), Style::Steps, points);
     }
     let row = |cpu: &CpuTally| {
         let mut cells: Vec<String> = cpu.seconds.iter().map(|&seconds| Unit::Seconds.text(seconds)).collect();
         cells.push((cpu.changes.len() as u64 + cpu.left_out).to_string());
-        Row { name: cpu.cpu.to_string(), cells, ..Row::default() }
+        Row::new(cpu.cpu.to_string(), cells)
     };
     let mut head = vec!["CPU".to_owned()];
     for level in [Level::Min, Level::Mid, Level::Max] {
         head.push(format!("at {} ({})", told.clocks[level as usize], level_word(level)));
     }
     head.push("changes".to_owned());
-    let table = Table { title: String::new(), head, rows: told.cpus.iter().map(row).collect() };
+    let table = Table::new("", head, told.cpus.iter().map(row));
     let left_out: u64 = told.cpus.iter().map(|cpu| cpu.left_out).sum();
     let mut text = String::new();
     if left_out > 0 {
@@ -206,7 +191,7 @@ fn levels(told: &Told) -> Section {
     if told.cpus.len() > CPUS_DRAWN {
         text += &format!("The first {CPUS_DRAWN} CPUs are drawn; the table has all.");
     }
-    Section { title: "How fast each CPU was".to_owned(), text, parts: vec![lines.part(), Part::Table(table)] }
+    Section::new("How fast each CPU was", text, vec![lines.part(), Part::Table(table)])
 }
 
 /// A reader cannot tell more lines apart.

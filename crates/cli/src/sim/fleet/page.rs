@@ -3,8 +3,8 @@
 use super::super::page::{Facts, head};
 use super::results::{Entry, FleetResults, TIMES};
 use report::figures::{
-    Bar, BarPart, Bars, Card, Form, Limit, Lines, Page, Part, Point, Quantity, Row, Section, Series, Style,
-    Table, Tone, Unit,
+    Bar, BarPart, Bars, Card, Form, Limit, Lines, Page, Part, Point, Quantity, Row, Section, Style, Table,
+    Tone, Unit,
 };
 use sim::fleet::{FleetOutcome, Point as Stretch};
 use sim::outcome::{Estimate, Responses, Verdict};
@@ -79,13 +79,12 @@ fn cards(entry: &Entry) -> Vec<Card> {
     let time = p99(fleet.root()).map_or_else(|| "-".to_owned(), |found| Unit::Nanoseconds.text(found.value));
     let met = entry.goal.as_ref().and_then(|goal| goal.met);
     vec![
-        Card { what: "p99 of the root".to_owned(), figure: time, remark, met },
-        Card {
-            what: "energy per request, all servers".to_owned(),
-            figure: Unit::Joules.text(fleet.power.joules_per_request),
-            remark: fleet.contestant.clone(),
-            met: None,
-        },
+        Card::new("p99 of the root", time, remark).judged(met),
+        Card::new(
+            "energy per request, all servers",
+            Unit::Joules.text(fleet.power.joules_per_request),
+            fleet.contestant.clone(),
+        ),
     ]
 }
 
@@ -113,8 +112,7 @@ fn tail(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
                     spread_x: None,
                 }
             });
-            let (name, points) = (fleet.contestant.clone(), points.collect());
-            lines.series.push(Series { name, style: Style::Line, points });
+            lines.add(fleet.contestant.clone(), Style::Line, points);
         }
         lines.part()
     };
@@ -127,18 +125,17 @@ fn tail(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
         })
     });
     let head = std::iter::once("").chain(TIMES.iter().map(|(name, _)| *name)).map(str::to_owned);
-    let table = Table { title: String::new(), head: head.collect(), rows: rows.collect() };
-    Section {
-        title: "The tail at scale".to_owned(),
-        text: "The more leaves a request waits for, the likelier one of them is slow: what is \
-               rare at one leaf is common at the root."
-            .to_owned(),
-        parts: vec![
+    let table = Table::new("", head, rows);
+    Section::new(
+        "The tail at scale",
+        "The more leaves a request waits for, the likelier one of them is slow: what is \
+         rare at one leaf is common at the root.",
+        vec![
             figure("p99", 0.99, |times| times.p99_ns),
             figure("median", 0.5, |times| times.p50_ns),
             Part::Table(table),
         ],
-    }
+    )
 }
 
 /// The power that each part draws.
@@ -188,12 +185,8 @@ fn power(fleets: &[&FleetOutcome]) -> Section {
         "awake",
         "working",
     ];
-    let table = Table { title: String::new(), head: head.map(str::to_owned).to_vec(), rows: rows.collect() };
-    Section {
-        title: "Servers by policies".to_owned(),
-        text: String::new(),
-        parts: vec![bars.part(), Part::Table(table)],
-    }
+    let table = Table::new("", head, rows);
+    Section::new("Servers by policies", "", vec![bars.part(), Part::Table(table)])
 }
 
 fn course(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
@@ -201,7 +194,7 @@ fn course(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
         let mut lines = Lines::new(title, see, Quantity::new("simulated time", Unit::Seconds), y);
         for fleet in fleets {
             let series = (fleet.contestant.clone(), points(fleet, of));
-            lines.series.push(Series { name: series.0, style: Style::Line, points: series.1 });
+            lines.add(series.0, Style::Line, series.1);
         }
         lines
     };
@@ -223,11 +216,11 @@ fn course(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
                 point.group_cpu_watts.get(place).map(|watts| watts / f64::from(group.servers.max(1)))
             };
             let (name, points) = (group.policies.clone(), points(fleet, &of));
-            lines.series.push(Series { name, style: Style::Line, points });
+            lines.add(name, Style::Line, points);
         }
         figures.push(lines.part());
     }
-    Section { title: "Over time".to_owned(), text: String::new(), parts: figures }
+    Section::new("Over time", "", figures)
 }
 
 /// In the middle of each stretch.
