@@ -38,6 +38,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
+use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -104,6 +105,24 @@ fn serve(address: SocketAddr, names: &Names, routes: Vec<Route>) -> Result<Socke
     http::serve("metrics", listener, router, Limits::PAGE, hosts, std::future::pending())
         .context("preparing the metrics page")?;
     Ok(address)
+}
+
+/// The same with a status, as metrics and as JSON.
+fn serve_status<S: Serialize + 'static, C: Collector>(
+    address: SocketAddr,
+    names: &Names,
+    look: impl Fn() -> Option<S> + Send + Sync + 'static,
+    source: fn(S) -> C,
+) -> Result<SocketAddr> {
+    let look = Arc::new(look);
+    let seen = Arc::clone(&look);
+    let json = move || look().map(|status| serde_json::to_string(&status).expect("plain figures"));
+    let metrics = move || seen().map(|status| page(source(status)));
+    let routes = vec![
+        Route { path: "/metrics", kind: METRICS, compose: Arc::new(metrics) },
+        Route { path: "/status.json", kind: "application/json", compose: Arc::new(json) },
+    ];
+    serve(address, names, routes)
 }
 
 fn answer(kind: &'static str, composed: Option<String>) -> Response {

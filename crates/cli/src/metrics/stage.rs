@@ -1,6 +1,6 @@
 //! The page of a staged-burst proxy (`roost stage --metrics`), and its status as JSON.
 
-use super::{METRICS, Names, Page, Route};
+use super::{Names, Page};
 use ::proxy::{ClassStatus, ServerStatus, Status};
 use anyhow::Result;
 use prometheus_client::collector::Collector;
@@ -8,29 +8,14 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Unit;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
 pub fn serve(
     address: SocketAddr,
     names: &Names,
-    look: Box<dyn Fn() -> Option<Status> + Send + Sync>,
+    look: impl Fn() -> Option<Status> + Send + Sync + 'static,
 ) -> Result<SocketAddr> {
-    let look: Arc<dyn Fn() -> Option<Status> + Send + Sync> = Arc::from(look);
-    let json = look.clone();
-    let metrics = Route {
-        path: "/metrics",
-        kind: METRICS,
-        compose: Arc::new(move || look().map(|status| super::page(Snapshot(status)))),
-    };
-    let status = Route {
-        path: "/status.json",
-        kind: "application/json",
-        compose: Arc::new(move || {
-            json().map(|status| serde_json::to_string(&status).expect("plain figures"))
-        }),
-    };
-    super::serve(address, names, vec![metrics, status])
+    super::serve_status(address, names, look, Snapshot)
 }
 
 /// A status as the source of metrics.

@@ -1,7 +1,7 @@
 //! The page of a running store (`roost serve --metrics`), and its status as JSON. Everything comes
 //! from the same [`Status`] as `stats roost`.
 
-use super::{Buckets, METRICS, Names, Page, Route};
+use super::{Buckets, Names, Page};
 use anyhow::Result;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -14,20 +14,7 @@ use store::status::Status;
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
 pub fn serve(address: SocketAddr, names: &Names, inspector: Arc<Inspector>) -> Result<SocketAddr> {
-    let json = Arc::clone(&inspector);
-    let metrics = Route {
-        path: "/metrics",
-        kind: METRICS,
-        compose: Arc::new(move || inspector.status().map(|status| super::page(Snapshot(status)))),
-    };
-    let status = Route {
-        path: "/status.json",
-        kind: "application/json",
-        compose: Arc::new(move || {
-            json.status().map(|status| serde_json::to_string(&status).expect("plain figures"))
-        }),
-    };
-    super::serve(address, names, vec![metrics, status])
+    super::serve_status(address, names, move || inspector.status(), Snapshot)
 }
 
 /// A status as the source of metrics.

@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let metrics = args
         .names
         .address()
-        .map(|address| crate::metrics::serve_stage(address, &args.names, Box::new(proxy.watcher())))
+        .map(|address| crate::metrics::serve_stage(address, &args.names, proxy.watcher()))
         .transpose()?;
     announce(&proxy, metrics, args);
     let seen = watch(args, &proxy, folder.as_mut(), &stopped);
