@@ -248,8 +248,10 @@ impl Library {
                 let candidates = papers.chain(names.iter().map(String::as_str)).chain(["all"]);
                 let likely = study::options::nearest(word, candidates);
                 let hint = likely.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
+                let listed = listed(&all);
                 return Err(usage(format!(
-                    "no paper or figure is called `{word}`\n\nhint: {hint}`roost-papers --list` has all"
+                    "no paper or figure is called `{word}`: there are {listed} and all\n\nhint: {hint}`roost-papers \
+                     --list` has their titles"
                 )));
             }
         }
@@ -313,4 +315,14 @@ fn find() -> Result<PathBuf> {
                folder with --papers",
         )
     })
+}
+
+/// The names of figures, each paper's after its own: `carb/1, 2`.
+fn listed(names: &[(Paper, String)]) -> String {
+    let of_paper = |paper: &Paper| {
+        let figures = names.iter().filter(|(of, _)| of.name == paper.name).map(|(_, figure)| figure.as_str());
+        let figures: Vec<&str> = figures.collect();
+        (!figures.is_empty()).then(|| format!("{}/{}", paper.name, figures.join(", ")))
+    };
+    PAPERS.iter().filter_map(of_paper).collect::<Vec<_>>().join("; ")
 }

@@ -114,3 +114,89 @@ fn a_name_to_vary_that_does_not_exist_is_refused_before_the_first_run() {
     let cells = fs::read_to_string(out.join("cells.jsonl")).unwrap_or_default();
     assert_eq!(cells.lines().count(), 0, "runs were made");
 }
+
+/// A copy of the folder of papers in which a figure's file has another text.
+fn edited(figure: &str, edit: impl Fn(&str) -> String) -> tempfile::TempDir {
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).expect("a folder");
+        for entry in fs::read_dir(from).expect("the folder of papers") {
+            let path = entry.expect("an entry").path();
+            let copied = to.join(path.file_name().expect("a name"));
+            if path.is_dir() {
+                copy(&path, &copied);
+            } else {
+                fs::copy(&path, copied).expect("a copy");
+            }
+        }
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    copy(&Path::new(REPOSITORY).join("papers"), folder.path());
+    let path = folder.path().join(figure);
+    let text = fs::read_to_string(&path).expect("a figure");
+    let changed = edit(&text);
+    assert_ne!(changed, text, "{figure} has no such line");
+    fs::write(path, changed).expect("written");
+    folder
+}
+
+fn json(ran: &Ran) -> Value {
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    serde_json::from_str(&ran.out).expect("one JSON document")
+}
+
+#[test]
+fn a_correction_undone_gives_the_figure_of_before() {
+    let out = tempfile::tempdir().expect("a temporary folder");
+    let place = |name: &str| out.path().join(name).to_str().expect("UTF-8").to_owned();
+    // The scenario as it was before `polling-share`, by hand.
+    let before = edited("cpu-sleeps/1.toml", |text| {
+        let kept = text.lines().filter(|line| !line.starts_with("poll_share"));
+        kept.map(|line| format!("{line}\n")).collect()
+    });
+    let papers = before.path().to_str().expect("UTF-8");
+    let old =
+        json(&paper(&["cpu-sleeps/1", "--quick", "--json", "--papers", papers, "--out", &place("old")]));
+    let names = ["cpu-sleeps/1", "tradeoffs/8", "--undo", "cpu-sleeps/1"];
+    let new = json(&paper(&[&names[..], &["--quick", "--json", "--out", &place("new")]].concat()));
+
+    let effects = new["corrections"].as_array().expect("effects");
+    let effect = effects.iter().find(|effect| effect["correction"] == "polling-share").expect("its effect");
+    let moved = effect["moved"].as_array().expect("claims");
+    let claims = |results: &Value| -> Vec<(Value, Value)> {
+        let figures = results["figures"].as_array().expect("figures");
+        let figure = figures.iter().find(|figure| figure["paper"] == "cpu-sleeps").expect("the figure");
+        let headlines = figure["headlines"].as_array().expect("headlines");
+        headlines.iter().map(|claim| (claim["id"].clone(), claim["ours"].clone())).collect()
+    };
+    let side = |side: &str| -> Vec<(Value, Value)> {
+        moved.iter().map(|moved| (moved["claim"].clone(), moved[side]["Ok"].clone())).collect()
+    };
+    assert_eq!(side("without"), claims(&old));
+    assert_eq!(side("with"), claims(&new));
+    // And it does something, where it says so.
+    let awake = moved.iter().find(|moved| moved["claim"] == "sleeps-ssd-awake-power").expect("the claim");
+    assert_ne!(awake["with"], awake["without"], "{awake}");
+
+    // Of a figure that was not named nothing is undone, though `waking` changes it.
+    let elsewhere = |effect: &&Value| {
+        let moved = effect["moved"].as_array().expect("claims");
+        moved.iter().any(|moved| moved["claim"].as_str().is_some_and(|claim| claim.starts_with("tradeoffs")))
+    };
+    assert_eq!(effects.iter().find(elsewhere), None);
+}
+
+#[test]
+fn a_name_to_undo_that_does_not_exist_is_refused_with_the_names_that_do() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("run");
+    let ran = paper(&["cpu-sleeps/1", "--quick", "--undo", "waking", "--out", out.to_str().expect("UTF-8")]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    assert!(ran.err.contains("`waking`"), "{}", ran.err);
+    for (paper, figures) in FIGURES {
+        let names = format!("{paper}/{}", figures[0]);
+        assert!(ran.err.contains(&names), "{names}: {}", ran.err);
+    }
+    assert!(ran.err.contains("peafowl/1, 4, 5, 6, 7, 9, 10, 11;"), "{}", ran.err);
+    let cells = fs::read_to_string(out.join("cells.jsonl")).unwrap_or_default();
+    assert_eq!(cells.lines().count(), 0, "runs were made");
+}
