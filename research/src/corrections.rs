@@ -233,6 +233,8 @@ pub struct Plan<'a> {
     /// A claim, its board with all corrections, and without this one.
     claims: Vec<(&'a Claim, usize)>,
     boards: Vec<[Board; 2]>,
+    /// The figure of each, as a place among those that were given.
+    figures: Vec<usize>,
 }
 
 impl<'a> Plan<'a> {
@@ -244,8 +246,8 @@ impl<'a> Plan<'a> {
         studies: &[(Study, Board)],
         length: impl Fn(&Document) -> Result<Document>,
     ) -> Result<Self> {
-        let mut plan = Self { correction, claims: Vec::new(), boards: Vec::new() };
-        for (study, board) in studies {
+        let mut plan = Self { correction, claims: Vec::new(), boards: Vec::new(), figures: Vec::new() };
+        for (figure, (study, board)) in studies.iter().enumerate() {
             let mut claims = super::claims(&library.headlines, study);
             let printed = super::claims(&library.printed, study);
             claims.extend(printed.into_iter().filter(|claim| correction.claims.contains(&claim.id)));
@@ -255,16 +257,22 @@ impl<'a> Plan<'a> {
             if let Some(undone) = correction.undone(library, study)? {
                 plan.claims.extend(claims.into_iter().map(|claim| (claim, plan.boards.len())));
                 plan.boards.push([board.clone(), Board::new(&length(&undone.document)?)?]);
+                plan.figures.push(figure);
             }
         }
         Ok(plan)
     }
 
     pub fn runs(&self) -> Vec<&Planned> {
+        self.runs_by_figure().into_iter().map(|(_, planned)| planned).collect()
+    }
+
+    /// Each with the figure that it is of, as a place among those that were given.
+    pub fn runs_by_figure(&self) -> Vec<(usize, &Planned)> {
         let of_claim = |(claim, at): &(&Claim, usize)| {
-            let board = &self.boards[*at][1];
+            let (board, figure) = (&self.boards[*at][1], self.figures[*at]);
             let places = claim.needs(board).unwrap_or_default();
-            places.into_iter().map(move |place| &board.places[place].planned)
+            places.into_iter().map(move |place| (figure, &board.places[place].planned))
         };
         self.claims.iter().flat_map(of_claim).collect()
     }

@@ -10,6 +10,7 @@
 //!   library.rs      the folder papers/: figures, claims, ESTIMATEs
 //!   board.rs        a figure's runs and where each stands
 //!   runs.rs         runs made once and kept
+//!   cost.rs         the cost of each figure's runs, told at the end
 //!   metrics.rs      the compared quantities
 //!   claim.rs        the claims of a paper, and our values
 //!   judged.rs       the same in words
@@ -29,6 +30,7 @@ mod board;
 mod claim;
 mod contest;
 pub mod corrections;
+pub mod cost;
 mod drawings;
 mod judged;
 pub mod library;
@@ -45,6 +47,7 @@ use anyhow::Result;
 use board::Board;
 use contest::{Bout, Contest, Round};
 use corrections::Effect;
+use cost::{Cost, Part};
 use judged::Judged;
 use library::{Library, Study};
 use report::exit::usage;
@@ -55,7 +58,9 @@ use sim::Document;
 use std::io::Write as _;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::time::Instant;
 use study::folder;
+use study::progress::Progress;
 use toml::Value;
 
 #[derive(Clone, Debug, Default)]
@@ -113,6 +118,7 @@ pub struct Reproduction<'a> {
     pub is_quick: bool,
     /// Wider intervals than a whole run's.
     pub is_short: bool,
+    pub cost: Cost,
 }
 
 impl<'a> Reproduction<'a> {
@@ -174,59 +180,93 @@ pub fn reproduce<'a>(
     runs: &'a mut Runs,
     request: &Request,
 ) -> Result<Reproduction<'a>> {
+    let began = Instant::now();
     let planned = plan(library, request)?;
     // A wrong name is refused before the first run.
     let some = |names: &[String]| {
         if names.is_empty() { Ok(None) } else { library.select(names).map(Some) }
     };
     let (only_varied, only_undone) = (some(&request.vary)?, some(&request.undo)?);
-    let threads = request
-        .threads
-        .map_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get), NonZeroUsize::get);
-    let all = planned.iter().flat_map(|(_, board)| board.places.iter().map(|place| &place.planned));
-    let missing = runs.missing(all);
-    runs.make(&missing, threads, request.is_silent)?;
-    // The paper's policy first: its tail is ours's goal.
-    let mut contests: Vec<Option<(&Contest, Vec<Round>)>> = Vec::new();
-    for (study, board) in &planned {
-        let contest = library.contests.iter().find(|contest| contest.is_of(study));
-        contests.push(
-            contest
-                .map(|contest| Ok::<_, anyhow::Error>((contest, contest.rounds(board, runs)?)))
-                .transpose()?,
-        );
-    }
-    let ours = contests
-        .iter()
-        .flatten()
-        .flat_map(|(_, rounds)| rounds.iter().filter_map(|round| round.ours.as_ref()));
-    let missing = runs.missing(ours);
-    runs.make(&missing, threads, request.is_silent)?;
+    let length = |document: &Document| request.length(document);
     let mut plans: Vec<Option<Plan<'_>>> = Vec::new();
     if request.sensitivity || !request.vary.is_empty() {
         for (study, _) in &planned {
-            let plan = is_among(study, only_varied.as_ref()).then(|| {
-                Plan::new(library, study, claims(&library.headlines, study), |document| {
-                    request.length(document)
-                })
-            });
+            let plan = is_among(study, only_varied.as_ref())
+                .then(|| Plan::new(library, study, claims(&library.headlines, study), length));
             plans.push(plan.transpose()?);
         }
-        let missing = runs.missing(plans.iter().flatten().flat_map(Plan::runs));
-        runs.make(&missing, threads, request.is_silent)?;
     }
     let mut undone: Vec<corrections::Plan<'_>> = Vec::new();
+    // Their figures, as places among all that were planned.
+    let meant: Vec<usize> =
+        (0..planned.len()).filter(|&at| is_among(&planned[at].0, only_undone.as_ref())).collect();
     if request.corrections || only_undone.is_some() {
-        let meant: Vec<(Study, Board)> =
-            (planned.iter()).filter(|(study, _)| is_among(study, only_undone.as_ref())).cloned().collect();
+        let studies: Vec<(Study, Board)> = meant.iter().map(|&at| planned[at].clone()).collect();
         for correction in &library.corrections {
-            undone.push(corrections::Plan::new(library, correction, &meant, |document| {
-                request.length(document)
-            })?);
+            undone.push(corrections::Plan::new(library, correction, &studies, length)?);
         }
-        let missing = runs.missing(undone.iter().flat_map(corrections::Plan::runs));
-        runs.make(&missing, threads, request.is_silent)?;
     }
+    let contest_of = |study: &Study| library.contests.iter().find(|contest| contest.is_of(study));
+    // All is planned but ours, whose goals are tails that are still to be found: of each the paper's own
+    // run is as long.
+    let own = || planned.iter().flat_map(|(_, board)| board.places.iter().map(|place| &place.planned));
+    let varied = || plans.iter().flatten().flat_map(Plan::runs);
+    let corrected = || undone.iter().flat_map(corrections::Plan::runs);
+    let to_come = runs.missing(own().chain(varied()).chain(corrected()));
+    let opponents = || {
+        let boards =
+            planned.iter().filter_map(|(study, board)| contest_of(study).map(|contest| (contest, board)));
+        let of = |(contest, board): (&'a Contest, &'_ Board)| -> Result<Vec<f64>> {
+            let rounds = contest.rounds(board, runs)?;
+            let is_open = |round: &&Round| round.ours.as_ref().is_none_or(|ours| runs.of(ours).is_none());
+            let cost = |round: &Round| runs::requests(&board.places[round.place].planned);
+            Ok(rounds.iter().filter(is_open).map(cost).collect())
+        };
+        boards.map(of).collect::<Result<Vec<_>>>().map(|costs| costs.concat())
+    };
+    let opponents = opponents()?;
+    let requests = to_come.iter().map(|planned| runs::requests(planned)).chain(opponents.iter().copied());
+    let threads = request
+        .threads
+        .map_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get), NonZeroUsize::get);
+    let number = to_come.len() + opponents.len();
+    let progress = Progress::weighed(number, requests.sum(), threads, request.is_silent);
+    let missing = runs.missing(own());
+    runs.make(&missing, threads, &progress)?;
+    // The paper's policy first: its tail is ours's goal.
+    let mut contests: Vec<Option<(&Contest, Vec<Round>)>> = Vec::new();
+    for (study, board) in &planned {
+        let rounds = |contest: &'a Contest| Ok::<_, anyhow::Error>((contest, contest.rounds(board, runs)?));
+        contests.push(contest_of(study).map(rounds).transpose()?);
+    }
+    let ours = || {
+        contests
+            .iter()
+            .flatten()
+            .flat_map(|(_, rounds)| rounds.iter().filter_map(|round| round.ours.as_ref()))
+    };
+    let missing = runs.missing(ours());
+    runs.make(&missing, threads, &progress)?;
+    let missing = runs.missing(varied());
+    runs.make(&missing, threads, &progress)?;
+    let missing = runs.missing(corrected());
+    runs.make(&missing, threads, &progress)?;
+    progress.end();
+    let mut cost = Cost::new(planned.iter().map(|(study, _)| study.name()).collect());
+    for (at, (_, board)) in planned.iter().enumerate() {
+        cost.add(at, Part::Own, board.places.iter().map(|place| &place.planned), runs);
+    }
+    for (at, contest) in contests.iter().enumerate() {
+        let rounds = contest.iter().flat_map(|(_, rounds)| rounds);
+        cost.add(at, Part::Ours, rounds.filter_map(|round| round.ours.as_ref()), runs);
+    }
+    for (at, plan) in plans.iter().enumerate() {
+        cost.add(at, Part::Varied, plan.iter().flat_map(Plan::runs), runs);
+    }
+    for (figure, planned) in undone.iter().flat_map(corrections::Plan::runs_by_figure) {
+        cost.add(meant[figure], Part::Undone, std::iter::once(planned), runs);
+    }
+    cost.end(began.elapsed());
     let runs: &Runs = runs;
     let mut effects: Vec<Effect> = undone.iter().map(|plan| plan.effect(runs)).collect();
     // Of figures that are not among these, nothing is known.
@@ -254,7 +294,7 @@ pub fn reproduce<'a>(
     }
     let untried = untried(library, &figures)?;
     let (is_quick, is_short) = (request.is_quick, request.is_short);
-    Ok(Reproduction { library, figures, untried, effects, runs, is_quick, is_short })
+    Ok(Reproduction { library, figures, untried, effects, runs, is_quick, is_short, cost })
 }
 
 /// Claims without a scenario, of those papers of which all figures were asked for.

@@ -171,6 +171,8 @@ fn run(args: &Args) -> Result<ExitCode> {
         print(&format!("{}\n", serde_json::to_string_pretty(&Results::new(&reproduction))?))?;
     } else {
         print(&format!("{}\nfolder: {}\n", terminal::text(&reproduction), place.display()))?;
+        // Not among the results: it differs from time to time.
+        report::print::err(format_args!("\n{}", reproduction.cost.text()));
     }
     Ok(ExitCode::SUCCESS)
 }

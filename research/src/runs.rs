@@ -6,13 +6,16 @@
 
 use anyhow::Result;
 use report::exit::usage;
+use rustix::time::{ClockId, clock_gettime};
 use sim::Outcome;
 use sim::outcome::Point;
 use sim::runner::{self, Task};
 use sim::scenario::ScenarioError;
+use std::cell::Cell as Kept;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use study::cells::{Cell, Cells, Key};
 use study::grid::Planned;
 use study::progress::Progress;
@@ -23,17 +26,24 @@ use workload::{Load, Shape};
 pub struct Runs {
     file: Cells,
     finished: BTreeMap<String, Outcome>,
+    /// The time of a core that each took that was made here, and not by an earlier command.
+    took: BTreeMap<String, Duration>,
 }
 
 impl Runs {
     pub fn open(folder: &Path) -> Result<Self> {
         let mut file = Cells::open(folder)?;
         let finished = file.read()?.into_iter().map(|cell| (cell.key.scenario, cell.run.outcome)).collect();
-        Ok(Self { file, finished })
+        Ok(Self { file, finished, took: BTreeMap::new() })
     }
 
     pub fn of(&self, planned: &Planned) -> Option<&Outcome> {
         self.finished.get(&planned.key.scenario)
+    }
+
+    /// The time of a core that it took; `None` if an earlier command made it, or none has.
+    pub fn took(&self, planned: &Planned) -> Option<Duration> {
+        self.took.get(&planned.key.scenario).copied()
     }
 
     /// Those that are still to be made, each once, the longest first: the last to end leave no
@@ -47,21 +57,22 @@ impl Runs {
         missing
     }
 
-    pub fn make(&mut self, missing: &[&Planned], threads: usize, is_silent: bool) -> Result<()> {
+    pub fn make(&mut self, missing: &[&Planned], threads: usize, progress: &Progress) -> Result<()> {
         let tasks: Vec<Task> = missing.iter().map(|planned| planned.run.task.clone()).collect();
-        let progress = Progress::new(tasks.len(), is_silent);
+        progress.begin_part();
         let kept = Mutex::new((&mut *self, Ok(())));
         let results = runner::run_all(&tasks, threads, |place, result| {
             let planned = missing[place];
+            let took = used_since_last();
             if let Ok(outcome) = result {
                 let (runs, written) = &mut *kept.lock().unwrap_or_else(PoisonError::into_inner);
+                runs.took.insert(planned.key.scenario.clone(), took);
                 if written.is_ok() {
                     *written = runs.keep(planned, outcome.clone());
                 }
             }
-            progress.done(&planned.key.contestant);
+            progress.done_of(requests(planned), &planned.key.contestant);
         });
-        progress.end();
         kept.into_inner().unwrap_or_else(PoisonError::into_inner).1?;
         let failed: Option<ScenarioError> = results.into_iter().find_map(Result::err);
         failed.map_or(Ok(()), |error| Err(usage(error)))
@@ -85,6 +96,17 @@ impl Runs {
         self.finished.insert(digest, run.outcome);
         Ok(())
     }
+}
+
+/// The time of a core that this thread has used since it was last asked, or began. Other programs on a
+/// busy machine are no part of it.
+fn used_since_last() -> Duration {
+    thread_local! {
+        static BEFORE: Kept<Duration> = const { Kept::new(Duration::ZERO) };
+    }
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let now = Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32);
+    now.saturating_sub(BEFORE.replace(now))
 }
 
 /// Takes away samples that begin when the load has ended: they are of the queue that drains.
