@@ -395,7 +395,10 @@ impl Watch {
             service: self.service.as_ref(),
             sleeps: &self.last,
             wake: wake
-                .map(|(&state, wake)| (state, (wake.p50 - scheduling).as_nanos() as f64 / 1e3))
+                .map(|(&state, wake)| {
+                    let micros = |time: Duration| (time - scheduling).as_nanos() as f64 / 1e3;
+                    (state, [micros(wake.p50), micros(wake.p99)])
+                })
                 .collect(),
             requests: self.requests.as_ref().map(RequestWatch::total),
             each_second: std::mem::take(&mut self.each_second),

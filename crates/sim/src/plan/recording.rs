@@ -116,6 +116,9 @@ pub struct State {
     /// From the waker's call until the woken thread reads the clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake_us: Option<Known<f64>>,
+    /// The same, of all but one in a hundred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wake_p99_us: Option<Known<f64>>,
     /// By the power table of the preset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watts: Option<Known<f64>>,
@@ -367,6 +370,7 @@ pub(super) mod tests {
             exit_us,
             residency_us: exit_us,
             wake_us: wake_us.map(|wake| Known::measured(wake, "a probe")),
+            wake_p99_us: None,
             watts: Some(Known::estimate(watts, "a table")),
             share: Some(0.4),
         };

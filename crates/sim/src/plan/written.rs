@@ -122,8 +122,15 @@ fn machine(text: &mut Text, recording: &Recording) {
 }
 
 /// The spread of wake-up times: that of the waits for a CPU, where CPUs are idle often enough for most
-/// waits to be wake-ups.
+/// waits to be wake-ups; else that of a probe, where there is one state to wake from.
 fn waking_spread(recording: &Recording) -> Option<Known<f64>> {
+    waiting_spread(recording).or_else(|| probed_spread(recording))
+}
+
+/// A wider spread is of other things than wake-ups.
+const MOST_SPREAD: f64 = 2.0;
+
+fn waiting_spread(recording: &Recording) -> Option<Known<f64>> {
     const OFTEN: f64 = 0.3;
     /// The standard normal distribution's ninetieth percentile.
     const P90: f64 = 1.2816;
@@ -138,7 +145,20 @@ fn waking_spread(recording: &Recording) -> Option<Known<f64>> {
          taken, while CPUs are idle {:.0} % of the time",
         idle * 100.0
     );
-    Some(Known::derived(((p90 / p50).ln() / P90).min(2.0), by))
+    Some(Known::derived(((p90 / p50).ln() / P90).min(MOST_SPREAD), by))
+}
+
+fn probed_spread(recording: &Recording) -> Option<Known<f64>> {
+    /// The standard normal distribution's ninety-ninth percentile.
+    const P99: f64 = 2.3263;
+    let mut halting = recording.machine.states.iter().filter(|state| !state.polls);
+    let (state, None) = (halting.next()?, halting.next()) else { return None };
+    let (p50, p99) = (state.wake_us.as_ref()?.value, state.wake_p99_us.as_ref()?.value);
+    if p50 <= 0.0 || p99 <= p50 {
+        return None;
+    }
+    let by = format!("lognormal through {p50:.1} and {p99:.1} us, the middle and the p99 of a probe");
+    Some(Known::derived(((p99 / p50).ln() / P99).min(MOST_SPREAD), by))
 }
 
 fn server(text: &mut Text, recording: &Recording, tail: Option<Tail>) -> Result<(), WrittenError> {
@@ -542,6 +562,22 @@ mod tests {
         // Clients of unknown kind, whose generator has half to do at half the load, and sleeps longer.
         let half = document(&recording).with("workload.rate", &toml::Value::Integer(5_000)).unwrap();
         assert_eq!(half.setup("menu", 1).unwrap().0.noise[1].every.as_micros(), 5_000);
+    }
+
+    #[test]
+    fn wake_ups_spread_as_waits_do_or_as_a_probe_says() {
+        let spread = |recording: &Recording| document(recording).setup("menu", 1).unwrap().0.waking_spread;
+        let mut recording = sample();
+        assert_eq!(spread(&recording), 0.0);
+        // A p99 of e^(2.3263 x 0.2) times the middle.
+        recording.machine.states[1].wake_p99_us = Some(Known::measured(40.0 * 1.5924, "a probe"));
+        assert!((spread(&recording) - 0.2).abs() < 1e-4);
+        // With two CPUs of which 0.6 are busy most waits are wake-ups.
+        recording.responses.waiting_p50_us = Some(Known::measured(30.0, "probes"));
+        recording.responses.waiting_p90_us = Some(Known::measured(30.0 * 1.4690, "probes"));
+        assert!((spread(&recording) - 0.3).abs() < 1e-3);
+        recording.sleeps.busy_cpus.as_mut().unwrap().value = 1.5;
+        assert!((spread(&recording) - 0.2).abs() < 1e-4);
     }
 
     #[test]

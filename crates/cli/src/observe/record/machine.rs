@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn machine(
     root: &Root,
     pattern: &SleepPattern,
-    wake: &BTreeMap<CstateIndex, f64>,
+    wake: &BTreeMap<CstateIndex, [f64; 2]>,
     responses: &Responses,
     busy: Option<&Known<f64>>,
     length_s: f64,
@@ -64,7 +64,7 @@ pub fn machine(
 fn states(
     table: &CstateTable,
     pattern: &SleepPattern,
-    wake: &BTreeMap<CstateIndex, f64>,
+    wake: &BTreeMap<CstateIndex, [f64; 2]>,
     responses: &Responses,
     model: &PowerModel,
     busy: Option<&Known<f64>>,
@@ -77,12 +77,12 @@ fn states(
         let times = pattern.cpus.iter().filter_map(|cpu| cpu.idle.get(at));
         let share = times.map(|times| times.time().as_secs_f64()).sum::<f64>() / length_s / cpus;
         let polls = state.kind == CstateKind::Polling;
-        let measured = wake.get(&CstateIndex(at as u8)).map(|&wake| {
-            Known::measured(
-                wake,
-                "the middle of a probe's wake-ups by another CPU, less that of a polling CPU",
-            )
-        });
+        let probed = wake.get(&CstateIndex(at as u8));
+        let probed = |place: usize, which: &str| {
+            let by = format!("{which} of a probe's wake-ups by another CPU, less that of a polling CPU");
+            probed.map(|wake| Known::measured(wake[place], by))
+        };
+        let measured = probed(0, "the middle");
         // Where most requests find an idle CPU and there is one state to wake from.
         let is_told = !polls && halting == 1 && busy < 0.5;
         let derived = responses.waiting_p50_us.as_ref().filter(|_| is_told).map(|waiting| {
@@ -99,6 +99,7 @@ fn states(
             exit_us: state.exit_latency.as_nanos() as f64 / 1e3,
             residency_us: state.target_residency.as_nanos() as f64 / 1e3,
             wake_us: measured.or(derived),
+            wake_p99_us: probed(1, "the p99"),
             watts: Some(Known::estimate(
                 model.idle_power(state).as_watts(),
                 format!("the power table {}", model.name),

@@ -40,8 +40,9 @@ pub struct Seen<'a> {
     pub began: String,
     pub service: Option<&'a Service>,
     pub sleeps: &'a SleepPattern,
-    /// Measured wake-ups without the scheduler's part, microseconds by the state's number.
-    pub wake: BTreeMap<CstateIndex, f64>,
+    /// Measured wake-ups without the scheduler's part, p50 and p99 in microseconds by the state's
+    /// number.
+    pub wake: BTreeMap<CstateIndex, [f64; 2]>,
     pub requests: Option<&'a RequestPattern>,
     pub each_second: Vec<f64>,
     pub gaps: Vec<String>,
