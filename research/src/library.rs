@@ -250,8 +250,8 @@ impl Library {
                 let hint = likely.map_or_else(String::new, |name| format!("did you mean `{name}`? "));
                 let listed = listed(&all);
                 return Err(usage(format!(
-                    "no paper or figure is called `{word}`: there are {listed} and all\n\nhint: {hint}`roost-papers \
-                     --list` has their titles"
+                    "no paper or figure is called `{word}`: there are {listed} and all\n\nhint: \
+                     {hint}`roost-papers --list` has their titles"
                 )));
             }
         }

@@ -33,8 +33,7 @@ struct State {
     told: Instant,
     /// When each thread's last run ended.
     ended: HashMap<ThreadId, Instant>,
-    /// When the present part began.
-    part: Instant,
+    part_began: Instant,
 }
 
 /// The cost of runs, and how long those took that are over.
@@ -78,14 +77,14 @@ impl Progress {
             View::Lines
         };
         let now = Instant::now();
-        let state = State { ledger, began: now, told: now, ended: HashMap::new(), part: now };
+        let state = State { ledger, began: now, told: now, ended: HashMap::new(), part_began: now };
         Self { view, state: Mutex::new(state) }
     }
 
     /// Threads begin their next runs now, and not where they ended their last ones.
     pub fn begin_part(&self) {
         let mut state = self.state();
-        state.part = Instant::now();
+        state.part_began = Instant::now();
         state.ended.clear();
     }
 
@@ -99,7 +98,7 @@ impl Progress {
     pub fn done_of(&self, cost: f64, what: &str) {
         let mut state = self.state();
         let now = Instant::now();
-        let before = state.ended.insert(thread::current().id(), now).unwrap_or(state.part);
+        let before = state.ended.insert(thread::current().id(), now).unwrap_or(state.part_began);
         state.ledger.end(cost, now - before);
         let (ledger, gone) = (state.ledger, now - state.began);
         match &self.view {

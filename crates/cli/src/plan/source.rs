@@ -90,8 +90,8 @@ impl Source {
     }
 }
 
-const TAIL_IS_TAKEN: &str = "rare waits of the service's threads are taken from the recorded tail (held_every): \
-                            the model's p99 of the recorded run proves nothing";
+const TAIL_IS_TAKEN: &str = "rare waits of the service's threads are taken from the recorded tail \
+                            (held_every): the model's p99 of the recorded run proves nothing";
 
 fn without_goal(document: &Document) -> toml::Table {
     let mut table = document.table().clone();

@@ -15,7 +15,7 @@ use super::task::Task;
 use super::{Engine, Setup};
 use std::collections::VecDeque;
 
-/// A thread that requests wake.
+/// A thread that each request wakes, and that may send them.
 #[derive(Clone, Debug)]
 pub(super) struct Follower {
     source: usize,
@@ -106,7 +106,7 @@ impl Engine {
         false
     }
 
-    /// The thread is on a CPU: what it holds is sent.
+    /// The thread is on a CPU: it sends the requests that it holds.
     pub(super) fn send_held(&mut self, source: usize) {
         let its = |follower: &&mut Follower| follower.source == source;
         let follower = self.programs.followers.iter_mut().find(its);

@@ -20,9 +20,9 @@ pub(super) struct Piece {
     source: usize,
     /// CPU time at the nominal clock.
     left_ns: u64,
-    /// What is left of it after this slice.
+    /// The rest of it, after this slice.
     later_ns: u64,
-    /// What is left of the slice after the piece.
+    /// The rest of the slice, after the piece.
     spare_ns: u64,
 }
 
@@ -40,12 +40,11 @@ pub(super) struct Programs {
     queued: VecDeque<(usize, Piece)>,
     /// Where each source's last piece ended.
     last: Vec<usize>,
-    /// Threads that requests wake.
     pub(super) followers: Vec<Follower>,
 }
 
 impl Piece {
-    /// A slice that has room takes of what is left.
+    /// A slice that has room takes of the piece's rest.
     fn fill(&mut self) {
         let more = self.spare_ns.min(self.later_ns);
         self.left_ns += more;

@@ -7,9 +7,9 @@
 //! A core that has served a request takes the same thread's next one, else the thread whose request
 //! has waited longest. Of threads that wait for a core none is passed over for longer than a time
 //! slice: then the turn is broken off, and goes on behind them. A thread that is *held* has no core,
-//! though one be idle: it waits where the scheduler has put it, behind work that is not modelled. A thread is woken by a request only if
-//! it sleeps; requests that come during its turn cost no wake-up. So CPU time by request falls as the
-//! load grows.
+//! though one be idle: it waits where the scheduler has put it, behind work that is not modelled. A
+//! thread is woken by a request only if it sleeps; requests that come during its turn cost no wake-up.
+//! So CPU time by request falls as the load grows.
 
 use super::programs::slice_ns;
 use super::task::Task;

@@ -2,8 +2,8 @@
 //!
 //! A thread of the service may be ready and get no CPU: it is queued behind a program while another
 //! CPU is idle, or the host has taken its CPU away. A recording does not say why. Its response times
-//! say how often and for how long: beyond the p99 such waits are all that is left, so their mean is what
-//! it takes for the rest of the tail to halve, over ln 2. Their share follows from the model: with it
+//! say how often and for how long: beyond the p99 such waits are all that is left, so their mean is the
+//! time in which the rest of the tail halves, over ln 2. Their share follows from the model: with it
 //! the model's p99 of the recorded run is the recorded one.
 
 use super::recording::{Bucket, Recording};

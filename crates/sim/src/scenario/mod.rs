@@ -249,7 +249,6 @@ pub struct NoiseTable {
     /// In place of gap and length: each request wakes it, and it works until so much CPU time after
     /// the last one.
     pub after_request: Option<Time>,
-    /// Requests are sent by it.
     #[serde(default)]
     pub sends: bool,
     /// Length of the work each time.

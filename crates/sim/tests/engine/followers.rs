@@ -1,4 +1,4 @@
-//! Threads that each request wakes.
+//! Threads that each request wakes: their share of a CPU and their turns, against M/D/inf.
 
 use super::queues::table;
 use super::{document, run};
@@ -79,7 +79,7 @@ fn a_request_counts_from_when_its_sender_has_a_cpu() {
 
 #[test]
 fn a_sender_without_a_cpu_sends_nothing() {
-    // One CPU that the service itself could keep busy for 80 % of the time: what is due waits.
+    // One CPU that the service itself could keep busy for 80 % of the time: a request that is due waits.
     let mut set = set(SENDS, 0.8);
     set.push(("machine.cores", Value::Integer(1)));
     let responses = run(&set, "poll", 1).responses;

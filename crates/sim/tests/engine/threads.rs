@@ -66,7 +66,7 @@ fn no_thread_waits_for_longer_than_slices() {
 
 #[test]
 fn a_thread_that_is_held_answers_when_it_is_let_go() {
-    // Held for 500 us of 10 ms: one request in twenty finds it so, and waits for what is left of it.
+    // Held for 500 us of 10 ms: one request in twenty finds it so, and waits for its rest.
     let held = "count = 4\nheld_every = \"9.5ms\"\nheld_for = { exponential = \"500us\" }";
     let mut set = served(held, 0.001);
     set.push(("workload.service", table("deterministic = \"10us\"")));

@@ -264,11 +264,6 @@ impl Governed {
         self.tell(now, Input::Reload(config.params(epoch)), holder, report);
     }
 
-    /// True if its clocks are chosen.
-    pub fn chooses_clocks(&self) -> bool {
-        self.config.frequency != FrequencyMode::Stock
-    }
-
     /// Puts everything of this service back.
     pub fn release(mut self, holder: Option<&mut IdleLimits>) -> Vec<String> {
         if let Some(park) = &self.park {
