@@ -8,4 +8,7 @@ pub struct SleepState {
     pub exit_latency: Duration,
     /// Its power while it sleeps.
     pub power: Microwatts,
+    /// Energy of entering and leaving it, beside its power from entry to wake-up signal: with that a
+    /// state breaks even at its target residency ([`machine::Platform::wake_joules`]).
+    pub wake_joules: f64,
 }

@@ -203,7 +203,7 @@ mod tests {
     use proptest::prelude::*;
 
     const EXIT: Duration = Duration::from_micros(50);
-    const SLEEP: SleepState = SleepState { exit_latency: EXIT, power: Microwatts(100_000) };
+    const SLEEP: SleepState = SleepState { exit_latency: EXIT, power: Microwatts(100_000), wake_joules: 0.0 };
 
     fn us(micros: u64) -> Instant {
         Instant::ZERO + Duration::from_micros(micros)

@@ -290,6 +290,7 @@ mod tests {
             .map(|(micros, watts)| SleepState {
                 exit_latency: Duration::from_micros(micros),
                 power: Microwatts::from_watts(watts),
+                wake_joules: 0.0,
             })
             .to_vec()
     }

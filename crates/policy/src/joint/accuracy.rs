@@ -2,6 +2,7 @@
 //! and Wolfowitz's recursion, a simulation of nothing but the queue, where there are none.
 
 use super::chain::{Chain, Links};
+use super::model::Running;
 use super::pace::Pace;
 use super::random::Random;
 use super::service::Shape;
@@ -264,5 +265,45 @@ fn tail_and_power_of_a_plan_are_what_the_server_measures() {
         let most = if queueing == Queueing::Shared && active > 1 { 1.7 } else { 1.3 };
         assert!((0.95..most).contains(&tail), "{plan:?}: {} us for {seen:?}", rated.tail_ns / 1e3);
         assert!((0.97..1.05).contains(&watts), "{plan:?}: {} W for {seen:?}", rated.power / 1e6);
+    }
+}
+
+#[test]
+fn a_state_breaks_even_at_the_target_residency_of_the_table() {
+    let shape = shape(exponential, 0.99);
+    for platform in machine::Platform::presets() {
+        let points = PointTable::new(&platform.frequencies).unwrap();
+        let table = &platform.cstates.0;
+        let state = |(state, wake_joules): (&machine::Cstate, f64)| SleepState {
+            exit_latency: state.real_exit_latency(),
+            power: state.power.unwrap_or_default(),
+            wake_joules,
+        };
+        let states: Vec<SleepState> = table.iter().zip(platform.wake_joules()).map(state).collect();
+        for deeper in 1..states.len() {
+            if platform.waking == machine::Waking::FullPower
+                || states[deeper].power >= states[deeper - 1].power
+            {
+                continue;
+            }
+            let residency_ns = table[deeper].target_residency.as_nanos() as f64;
+            // One core that works next to never, by the energy of a sleep that lasts so long.
+            let of_a_sleep = |idle: usize, gap_ns: f64| {
+                let running = Running { busy: 0.0, work_power: 0.0, waits: 0.0, number: 0.0, deviation: 0.0 };
+                let (rate, queueing) = (1.0 / gap_ns, Queueing::PerCore);
+                let (scv, quantile, cores) = (1.0, 0.99, 1);
+                let (shape, points, states) = (&shape, &points, &states[..]);
+                let model = Model { shape, rate, scv, quantile, queueing, cores, points, states };
+                let exit_ns = states[idle].exit_latency.as_nanos() as f64;
+                model.power(1, idle, &running) * (gap_ns + exit_ns)
+            };
+            let saved = |share: f64| {
+                let [shallow, deep] = [deeper - 1, deeper].map(|idle| of_a_sleep(idle, share * residency_ns));
+                1.0 - deep / shallow
+            };
+            let case = format!("{}: {}", platform.name, table[deeper].name);
+            assert!(saved(1.0).abs() < 1e-4, "{case}: {}", saved(1.0));
+            assert!(saved(0.5) < 0.0 && saved(2.0) > 0.0, "{case}: {} {}", saved(0.5), saved(2.0));
+        }
     }
 }

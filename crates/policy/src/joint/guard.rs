@@ -21,7 +21,7 @@
 //! says when the load is another. The alarm is five standard deviations above its mean then, if
 //! that is less, and not less than the alarm of a single queue.
 
-use super::model::{Model, STABLE};
+use super::model::{MICROWATT_NANOSECONDS, Model, STABLE};
 use super::pace::Pace;
 use super::params::{Params, Queueing};
 use super::search::{Base, Rated, Speed};
@@ -120,10 +120,12 @@ impl Guard {
         };
         let alarm = alarm.max(active + 1.0) as u32;
         let (shallowest, deepest) = (&states[0], &states[states.len() - 1]);
-        // A core that was woken stays as long as its wake-up has cost \[R AutoScale's t_wait\].
+        // A core that was woken stays as long as its wake-up has cost \[R AutoScale's t_wait\]: so
+        // long does the deepest state take to break even with the shallowest.
         let wake_ns = deepest.exit_latency.as_nanos() as f64;
         let saved = shallowest.power.0.saturating_sub(deepest.power.0).max(1) as f64;
-        let paid_back_ns = (wake_ns * points.power(fastest).0 as f64 / saved).min(LONGEST_HOLD_NS);
+        let cost = (deepest.wake_joules - shallowest.wake_joules).max(0.0) * MICROWATT_NANOSECONDS;
+        let paid_back_ns = (cost / saved).min(LONGEST_HOLD_NS);
         let dvfs_ns = params.dvfs_delay.as_nanos() as f64;
         Self {
             pace,

@@ -20,7 +20,7 @@
 //!   so taken for slower than they are, until the measured tail says so.
 //!
 //! **Power.** A core works lambda E S / k of its time. A sleep begins whenever a core runs out of
-//! work and costs one exit latency at the operating point's power. With nu sleeps per second, k -
+//! work, and costs the energy of waking beside the state's power. With nu sleeps per second, k -
 //! lambda E S idle or waking cores and exit latency x:
 //!
 //! ```text
@@ -28,8 +28,8 @@
 //! ```
 //!
 //! which is exact for M/G/1 with set-up; x nu of the idle time are spent waking, the rest asleep.
-//! Target residencies play no part: exit latencies and powers express them, for each operating
-//! point by itself.
+//! The energy of waking is the table's own ([`SleepState::wake_joules`]): where sleeps are as long as
+//! a state's target residency, it costs as much as the next shallower one, in every operating point.
 //!
 //! Error: `accuracy` tests it against exact values and simulation.
 
@@ -74,6 +74,9 @@ pub(super) struct Running {
     pub number: f64,
     pub deviation: f64,
 }
+
+/// In a joule.
+pub(super) const MICROWATT_NANOSECONDS: f64 = 1e15;
 
 /// No core is planned to be busy for more than this share of time: the tail would be longer than
 /// any goal, and the estimate of the rate is not so good \[D\].
@@ -132,15 +135,15 @@ impl Model<'_> {
         Some((running, tail_ns))
     }
 
-    /// Power of all cores, those that are not active in the deepest state; wake-ups in `point`.
-    pub fn power(&self, active: u16, point: PointIndex, idle: usize, running: &Running) -> f64 {
+    /// Power of all cores, those that are not active in the deepest state.
+    pub fn power(&self, active: u16, idle: usize, running: &Running) -> f64 {
         let (state, deepest) = (&self.states[idle], &self.states[self.states.len() - 1]);
         let idle_cores = (f64::from(active) - running.busy).max(1e-6);
         let found_idle = self.rate * (1.0 - running.waits);
         let exit_ns = state.exit_latency.as_nanos() as f64;
         let sleeps = found_idle / (1.0 + found_idle * exit_ns / idle_cores);
         running.work_power
-            + sleeps * exit_ns * self.points.power(point).0 as f64
+            + sleeps * state.wake_joules * MICROWATT_NANOSECONDS
             + (idle_cores - sleeps * exit_ns).max(0.0) * state.power.0 as f64
             + f64::from(self.cores - active) * deepest.power.0 as f64
     }

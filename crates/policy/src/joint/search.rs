@@ -114,7 +114,7 @@ impl<'a> Search<'a> {
                 (chain.running(), chain.tail_ns() + self.dvfs_ns)
             }
         };
-        let power = self.model.power(active, speed.lowest(), idle.index(), &running);
+        let power = self.model.power(active, idle.index(), &running);
         Some(Rated { base, power, tail_ns: tail_ns + exit_ns, running })
     }
 
@@ -171,7 +171,7 @@ impl<'a> Search<'a> {
         }
         let model = self.model;
         let candidate = |speed: Speed, running: Running| {
-            let power = model.power(active, speed.lowest(), idle, &running);
+            let power = model.power(active, idle, &running);
             Candidate { base: Base { active, speed, idle: CstateIndex(idle as u8) }, power }
         };
         let steady = match fewer.point {

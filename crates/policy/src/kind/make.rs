@@ -45,17 +45,22 @@ impl Making<'_> {
 
     /// The idle states from shallow to deep, with the exit latencies that the machine has.
     pub fn states(&self) -> Vec<SleepState> {
-        let state = |state: &machine::Cstate| SleepState {
+        let state = |(state, wake_joules): (&machine::Cstate, f64)| SleepState {
             exit_latency: state.real_exit_latency(),
             power: state.power.unwrap_or_default(),
+            wake_joules,
         };
-        self.platform.cstates.0.iter().map(state).collect()
+        self.platform.cstates.0.iter().zip(self.platform.wake_joules()).map(state).collect()
     }
 
     /// The deepest idle state as the machine advertises it; `None` without one.
     pub fn deepest_advertised(&self) -> Option<SleepState> {
         let state = self.platform.cstates.0.last()?;
-        Some(SleepState { exit_latency: state.exit_latency, power: state.power.unwrap_or_default() })
+        Some(SleepState {
+            exit_latency: state.exit_latency,
+            power: state.power.unwrap_or_default(),
+            wake_joules: self.platform.wake_joules().pop()?,
+        })
     }
 
     pub fn cpus(&self) -> usize {

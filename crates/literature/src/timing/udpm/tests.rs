@@ -4,7 +4,7 @@ use crate::frequency::points::tests::{nine_points, points_at};
 use machine::Microwatts;
 
 pub(super) const EXIT: Duration = Duration::from_micros(50);
-const SLEEP: SleepState = SleepState { exit_latency: EXIT, power: Microwatts(100_000) };
+const SLEEP: SleepState = SleepState { exit_latency: EXIT, power: Microwatts(100_000), wake_joules: 0.0 };
 pub(super) const GOAL: Duration = Duration::from_micros(300);
 
 pub(super) fn us(micros: u64) -> Instant {
