@@ -10,6 +10,7 @@ use report::money::Year;
 use report::run::RunInfo;
 use serde::Serialize;
 use sim::outcome::{Estimate, Verdict};
+use sim::plan::ranking::WORTH_A_CHANGE;
 use sim::plan::{Choice, Fidelity, Ranked};
 use std::io::Write as _;
 
@@ -168,7 +169,11 @@ fn words(args: &Args, source: &Source, plan: &Plan) -> Vec<String> {
                     "Best within {goal}: {} ({:.1} W of {:.1} W now, modelled{saved}). Type: roost {line}",
                     best.candidate.name, watts, now
                 ),
-                None => format!("Best within {goal}: the service as it is ({watts:.1} W, modelled)."),
+                None => format!(
+                    "Best within {goal}: the service as it is ({watts:.1} W, modelled): nothing saves \
+                     {:.1} %.",
+                    WORTH_A_CHANGE * 100.0
+                ),
             });
         }
         (Choice::NoneKeeps { nearest }, Some(goal)) => words.push(match nearest {

@@ -46,16 +46,22 @@ pub fn tail(outcome: &Outcome, goal: Goal) -> Option<Estimate> {
     outcome.responses.at(Quantity::of(goal)?)
 }
 
-/// The best of `all`, which this machine can carry out.
+/// A saving of a smaller share of the power is no reason to change a service that keeps its goal; the
+/// model's own error is greater.
+pub const WORTH_A_CHANGE: f64 = 0.005;
+
+/// The best of `all` that this machine can carry out. The first is the service as it is.
 pub fn choose(all: &[Ranked], goal: Option<Goal>) -> Choice {
     let Some(goal) = goal else { return Choice::NoGoal };
     let able = || all.iter().enumerate().filter(|(_, ranked)| ranked.candidate.unable.is_none());
     let keeping = able().filter(|(_, ranked)| ranked.keeps_goal == Some(true));
     let watts = |ranked: &Ranked| ranked.outcome.power.server_watts;
     // Of equal ones the first, which changes least.
-    let best = keeping.min_by(|(_, one), (_, other)| watts(one).total_cmp(&watts(other)));
-    if let Some((place, _)) = best {
-        return Choice::Best(place);
+    let best = keeping.clone().min_by(|(_, one), (_, other)| watts(one).total_cmp(&watts(other)));
+    if let Some((place, best)) = best {
+        let first = keeping.clone().find(|(place, _)| *place == 0);
+        let is_enough = first.is_some_and(|(_, now)| watts(now) * (1.0 - WORTH_A_CHANGE) <= watts(best));
+        return Choice::Best(if is_enough { 0 } else { place });
     }
     let tails = able().filter_map(|(place, ranked)| Some((place, tail(&ranked.outcome, goal)?.value)));
     Choice::NoneKeeps { nearest: tails.min_by(|(_, one), (_, other)| one.total_cmp(other)) }
@@ -103,6 +109,20 @@ mod tests {
             assert!(other.candidate.unable.is_some() || is_better, "{}", other.candidate.name);
         }
         assert!(!best.candidate.name.contains("polling"), "polling saves nothing");
+    }
+
+    #[test]
+    fn a_saving_of_less_than_half_a_percent_is_no_reason_for_a_change() {
+        let (mut all, goal) = ranked("2ms@p99");
+        let able = |ranked: &Ranked| ranked.candidate.unable.is_none() && ranked.keeps_goal == Some(true);
+        assert!(able(&all[0]), "the service as it is keeps 2 ms");
+        let other = all.iter().rposition(able).unwrap();
+        assert_ne!(other, 0);
+        all.iter_mut().for_each(|ranked| ranked.outcome.power.server_watts = 100.0);
+        for (watts, best) in [(99.6, 0), (99.4, other)] {
+            all[other].outcome.power.server_watts = watts;
+            assert_eq!(choose(&all, Some(goal)), Choice::Best(best), "{watts} W");
+        }
     }
 
     #[test]
