@@ -135,7 +135,6 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut broken = None;
     let mut end = End::Whole;
-    let mut was_silent = false;
     for (at, treatment) in (0_u32..).zip(schedule(pairs, seed)) {
         let order = Order {
             number: at + 1,
@@ -180,11 +179,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 }
                 blocks.push(ran.block);
                 tell::block(args, &setup, &blocks[at as usize], plan.power_so_far(&blocks).as_ref());
-                // A machine that was held up is silent once; a service that has gone is not found.
-                let is_gone = ran.was_silent
-                    && (was_silent || Prospect::of(&root, service, config.clock_means()).is_err());
-                was_silent = ran.was_silent;
-                let gone = || anyhow::anyhow!("the service has ended, or is not seen any longer");
+                // A machine that was held up is silent for a while; a service that has gone is not found.
+                let is_gone = ran.was_silent && Prospect::of(&root, service, config.clock_means()).is_err();
+                let gone = || anyhow::anyhow!("the service has ended, or is not found any longer");
                 if let Some(error) = ran.broken.or_else(|| is_gone.then(gone)) {
                     end = End::Broken(format!("{error:#}"));
                     broken = Some(error);
