@@ -118,7 +118,7 @@ fn cards(told: &Told) -> Vec<Card> {
     )];
     for background in last.background.iter().take(3) {
         cards.push(Card::new(
-            &format!("{} frozen", background.name),
+            format!("{} frozen", background.name),
             Unit::Share.text(background.frozen_share),
             format!(
                 "of the time; {} times, at most {}",

@@ -130,7 +130,7 @@ impl Archive {
             let (low, high) = (mhz(clock.hardware_min_khz), mhz(clock.hardware_max_khz));
             let by = format!("{}, {}", word(&clock.driver), word(&clock.governor));
             rows.push(Row::new(
-                &format!("{} clock domains", clock.domains),
+                format!("{} clock domains", clock.domains),
                 [format!("{low} to {high} MHz ({by})")],
             ));
         }
@@ -218,7 +218,7 @@ impl Archive {
                 let by = if wakes.by_other_cpu { "another CPU" } else { "a timer" };
                 let time = |ns: u64| Unit::Nanoseconds.text(ns as f64);
                 Row::new(
-                    &limit_name(&wakes.limited_to),
+                    limit_name(&wakes.limited_to),
                     [by.to_owned(), time(wakes.sleep_ns), time(wakes.p50_ns), time(wakes.p99_ns)]
                         .into_iter()
                         .chain([shares(&wakes.states)]),
@@ -241,7 +241,7 @@ impl Archive {
                 let speed = if fastest > 0.0 { percent(span.turns_per_s / fastest) } else { "-".to_owned() };
                 let watts = span.watts.iter().map(|watts| number(*watts, "W"));
                 Row::new(
-                    &format!("{:.0} MHz", span.at_most_khz as f64 / 1e3),
+                    format!("{:.0} MHz", span.at_most_khz as f64 / 1e3),
                     [speed].into_iter().chain(watts),
                 )
             })
@@ -264,7 +264,7 @@ impl Archive {
         let rows = outcome.changes.iter().map(|change| {
             let text = |value: f64| figure_text(&change.figure, value);
             Row::new(
-                &figure_name(&change.figure),
+                figure_name(&change.figure),
                 [
                     text(change.ungoverned),
                     text(change.governed),
