@@ -56,13 +56,14 @@ fn least_waking_watts(gaps_per_second: f64) -> f64 {
 #[test]
 fn the_goal_is_kept_at_every_load_for_little_more_than_the_least_power() {
     for way in EVERY_WAY {
-        for (target_us, loads) in [(300, &[(1, 0.15), (80, 0.07), (720, 0.06)][..]), (900, &[(400, 0.06)])] {
+        for (target_us, loads) in [(300, &[(1, 0.15), (80, 0.06), (720, 0.06)][..]), (900, &[(400, 0.06)])] {
             for &(kilo, more) in loads {
                 let per_second = f64::from(kilo) * 1e3;
                 let mut server = server(way, target_us);
                 let slow = if kilo == 1 { 5.0 } else { 1.0 };
                 run(&mut server, slow * 1_000.0, per_second);
-                let seen = run(&mut server, slow * 600.0, per_second);
+                // Chance moves the watts of 600 ms by 1 % at 80 kRPS, and those of 3 s by 0.2 %.
+                let seen = run(&mut server, if kilo <= 80 { 3_000.0 } else { 600.0 }, per_second);
                 let case = format!("{way:?} {target_us} us, {kilo} kRPS: {seen:?}");
                 assert!(seen.p99_us <= target_us as f64 + seen.error_us, "{case}");
                 let (_, graded) = way;
