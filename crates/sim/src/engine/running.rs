@@ -283,7 +283,12 @@ impl Engine {
         if now == self.sampled.until_ns {
             return;
         }
-        let residency = self.hardware.residency(now);
+        let mut residency = self.hardware.residency(now);
+        // Part of a sleep can turn out to be its entry or its exit when it is over, after a sample has
+        // had it: the next samples have so much less.
+        for (ns, counted) in residency.asleep_ns.iter_mut().zip(&self.sampled.asleep_ns) {
+            *ns = (*ns).max(*counted);
+        }
         debug_assert_eq!(self.active_count, self.active.len());
         let active_ns = self.active_count as u64 * (now - self.sampled.until_ns);
         let awake_ns = (0..self.hardware.cpus()).map(|cpu| self.hardware.awake_ns(cpu, now)).sum();

@@ -51,6 +51,30 @@ fn a_load_that_ends_with_its_requests_has_no_sample_after_the_last_one() {
 }
 
 #[test]
+fn a_sleep_that_was_its_own_way_out_is_in_no_sample_twice() {
+    // Samples every 50 us, and exits of 133 us that a sender books when they are over.
+    let set = [
+        ("server.dispatch", text("shared")),
+        (
+            "server.noise",
+            Value::Array(vec![table("after_request = \"40us\"\non = \"scheduled\"\nsends = true")]),
+        ),
+        ("machine.cores", Value::Integer(2)),
+        ("run.utilisation", Value::Float(0.02)),
+        ("run.length", text("100ms")),
+        ("run.samples", Value::Integer(2_000)),
+        ("run.horizon", text("whole")),
+    ];
+    let outcome = run(&set, "deep", 1);
+    for (state, share) in outcome.states.iter().enumerate() {
+        let shares = outcome.points.iter().map(|point| point.asleep[state]);
+        let mean = shares.inspect(|share| assert!((0.0..=1.0).contains(share), "{share}")).sum::<f64>()
+            / outcome.points.len() as f64;
+        assert!((mean - share.share).abs() < 0.01, "{mean} and {}", share.share);
+    }
+}
+
+#[test]
 fn percentiles_of_a_stretch_are_as_fine_as_figures() {
     let set = [
         ("workload.service", table("deterministic = \"10us\"")),
