@@ -3,10 +3,10 @@
 //! Batches come as single requests would, at a rate divided by their mean size, so the rate of
 //! requests follows its profile whatever the sizes.
 
+use crate::either::{Either, either};
 use crate::{Random, SpecError};
-use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::fmt;
 
 /// How many requests arrive at a time. In a scenario a plain number is the size of all batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,27 +70,11 @@ impl Serialize for Batch {
 
 impl<'de> Deserialize<'de> for Batch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Batch;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of requests, or { geometric = 4 }")
-            }
-            fn visit_u64<E: Error>(self, size: u64) -> Result<Batch, E> {
-                let batch = Batch::Fixed(u32::try_from(size).unwrap_or(u32::MAX));
-                batch.check().map(|()| batch).map_err(E::custom)
-            }
-            fn visit_i64<E: Error>(self, size: i64) -> Result<Batch, E> {
-                self.visit_u64(u64::try_from(size).unwrap_or(0))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Batch, A::Error> {
-                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
-                let batch = Batch::Geometric(table.geometric);
-                batch.check().map(|()| batch).map_err(A::Error::custom)
-            }
-        }
-        deserializer.deserialize_any(Either)
+        let batch = match either(deserializer, "a number of requests, or { geometric = 4 }")? {
+            Either::Plain(size) => Self::Fixed(i64::clamp(size, 0, u32::MAX.into()) as u32),
+            Either::Table(Table { geometric }) => Self::Geometric(geometric),
+        };
+        batch.check().map(|()| batch).map_err(D::Error::custom)
     }
 }
 

@@ -11,12 +11,12 @@
 //! follow their profile exactly while each connection starts and stops.
 
 use crate::alias::Alias;
+use crate::either::{Either, either};
 use crate::random::{GAMMA, mix};
 use crate::{Popularity, SpecError};
 use machine::{Duration, Ratio};
-use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::fmt;
 use std::sync::Arc;
 
 /// How requests are spread over connections. In a scenario a plain number is so many alike.
@@ -57,41 +57,24 @@ impl<'de> Deserialize<'de> for Connections {
         fn never() -> Option<Duration> {
             None
         }
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Connections;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(
-                    "a number of connections, or a table such as { count = 512, spread = \"zipf:0.9\" }",
-                )
-            }
-            fn visit_u64<E: Error>(self, count: u64) -> Result<Connections, E> {
-                let read =
-                    Connections { count: u32::try_from(count).unwrap_or(u32::MAX), ..Connections::default() };
-                read.check().map_err(E::custom)?;
-                Ok(read)
-            }
-            fn visit_i64<E: Error>(self, count: i64) -> Result<Connections, E> {
-                self.visit_u64(u64::try_from(count).unwrap_or(0))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Connections, A::Error> {
-                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
-                let default = Connections::default();
-                let spread = table.spread.map_or(Ok(default.spread), |text| text.parse());
-                let on = table.on.unwrap_or(1.0);
-                let read = Connections {
-                    count: table.count,
-                    spread: spread.map_err(A::Error::custom)?,
+        let default = Self::default();
+        let expected = "a number of connections, or a table such as { count = 512, spread = \"zipf:0.9\" }";
+        let read = match either(deserializer, expected)? {
+            Either::Plain(count) => Self { count: i64::clamp(count, 0, u32::MAX.into()) as u32, ..default },
+            Either::Table(Table { count, spread, on, window }) => {
+                let spread = spread.map_or(Ok(default.spread), |text| text.parse());
+                let on = on.unwrap_or(1.0);
+                Self {
+                    count,
+                    spread: spread.map_err(D::Error::custom)?,
                     // Out of range is told below, not bent.
                     on: if (0.0..=1.0).contains(&on) { Ratio::new(on) } else { Ratio::ZERO },
-                    window: table.window.unwrap_or(default.window),
-                };
-                read.check().map_err(A::Error::custom)?;
-                Ok(read)
+                    window: window.unwrap_or(default.window),
+                }
             }
-        }
-        deserializer.deserialize_any(Either)
+        };
+        read.check().map_err(D::Error::custom)?;
+        Ok(read)
     }
 }
 

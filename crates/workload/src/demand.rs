@@ -7,15 +7,15 @@
 //! Invariant: a description with a mistake is refused before the first job is made; the error names
 //! the key and the fix.
 
+use crate::either::{Either, either};
 use crate::job_trace::{CLASSES_MAX, JobTrace};
 use crate::{
     ArrivalKind, Arrivals, Autoregressive, Batch, Connections, Distribution, Jobs, Shape, SpecError,
 };
 use machine::{Duration, Rate, Ratio};
-use serde::de::{Error, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::PathBuf;
 
 /// Requests that arrive at a service.
@@ -113,24 +113,14 @@ impl Serialize for Load {
 
 impl<'de> Deserialize<'de> for Load {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Load;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a load shape such as \"ramp:50k..1M\", or { autoregressive = { .. } }")
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Load, E> {
-                text.parse().map(Load::Shape).map_err(E::custom)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Load, A::Error> {
-                let table: LoadTable<Autoregressive> =
-                    LoadTable::deserialize(MapAccessDeserializer::new(map))?;
-                table.autoregressive.rates().map_err(A::Error::custom)?;
-                Ok(Load::Autoregressive(table.autoregressive))
+        let expected = "a load shape such as \"ramp:50k..1M\", or { autoregressive = { .. } }";
+        match either::<D, String, LoadTable<Autoregressive>>(deserializer, expected)? {
+            Either::Plain(text) => text.parse().map(Self::Shape).map_err(D::Error::custom),
+            Either::Table(LoadTable { autoregressive }) => {
+                autoregressive.rates().map_err(D::Error::custom)?;
+                Ok(Self::Autoregressive(autoregressive))
             }
         }
-        deserializer.deserialize_any(Either)
     }
 }
 

@@ -33,6 +33,7 @@ mod batches;
 mod connections;
 mod demand;
 mod distribution;
+mod either;
 mod error;
 mod job_trace;
 mod jobs;

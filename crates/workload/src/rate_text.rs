@@ -5,9 +5,8 @@
 
 use crate::parse_rate;
 use machine::Rate;
-use serde::de::{Error, Visitor};
-use serde::{Deserializer, Serializer};
-use std::fmt;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serializer};
 
 pub fn serialize<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(rate.as_per_second())
@@ -15,27 +14,17 @@ pub fn serialize<S: Serializer>(rate: &Rate, serializer: S) -> Result<S::Ok, S::
 
 /// Reads text that [`serialize`] or a user wrote.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rate, D::Error> {
-    struct Either;
-    impl Visitor<'_> for Either {
-        type Value = Rate;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("requests per second, such as 800 or \"50k\"")
-        }
-        fn visit_str<E: Error>(self, text: &str) -> Result<Rate, E> {
-            parse_rate(text).map_err(E::custom)
-        }
-        fn visit_f64<E: Error>(self, number: f64) -> Result<Rate, E> {
-            self.visit_str(&number.to_string())
-        }
-        fn visit_i64<E: Error>(self, number: i64) -> Result<Rate, E> {
-            self.visit_str(&number.to_string())
-        }
-        fn visit_u64<E: Error>(self, number: u64) -> Result<Rate, E> {
-            self.visit_str(&number.to_string())
-        }
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "write requests per second, such as 800 or \"50k\"")]
+    enum Written {
+        Text(String),
+        Number(f64),
     }
-    deserializer.deserialize_any(Either)
+    let text = match Written::deserialize(deserializer)? {
+        Written::Text(text) => text,
+        Written::Number(number) => number.to_string(),
+    };
+    parse_rate(&text).map_err(D::Error::custom)
 }
 
 /// The same for a key that may be left out.

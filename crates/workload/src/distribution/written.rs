@@ -7,46 +7,22 @@
 //! same, or exponential) differ twofold in the tail.
 
 use super::{Distribution, ServicePreset, TimeUnit};
+use crate::either::{Either, either};
 use machine::Duration;
-use serde::de::{Error, MapAccess, Visitor};
+use serde::de::Error;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::fmt;
 
-#[derive(Clone, Debug, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged, expecting = "write a text or a number")]
 enum Value {
-    Time(#[serde(with = "machine::duration_text")] Duration),
-    Number(f64),
+    /// Only written: read, it is a text, and the law says which texts are times.
+    #[serde(skip_deserializing, serialize_with = "machine::duration_text::serialize")]
+    Time(Duration),
     Count(u64),
+    Number(f64),
     Text(String),
-}
-
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Plain;
-        impl Visitor<'_> for Plain {
-            type Value = Value;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a number")
-            }
-            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-                Ok(Value::Text(text.to_owned()))
-            }
-            fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
-                Ok(Value::Number(number))
-            }
-            fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-                Ok(Value::Count(number))
-            }
-            fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
-                Ok(u64::try_from(number).map_or(Value::Number(number as f64), Value::Count))
-            }
-        }
-        deserializer.deserialize_any(Plain)
-    }
 }
 
 /// The keys of one table; taking one out parses it as the law's parameter of that name.
@@ -175,25 +151,12 @@ fn named(text: &str) -> Result<Distribution, String> {
 
 impl<'de> Deserialize<'de> for Distribution {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = Distribution;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a distribution such as { exponential = \"10us\" }, or the name of a preset")
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<Distribution, E> {
-                named(text).map_err(E::custom)
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Distribution, A::Error> {
-                let mut values = BTreeMap::new();
-                while let Some((key, value)) = map.next_entry::<String, Value>()? {
-                    values.insert(key, value);
-                }
-                read(values).map_err(A::Error::custom)
-            }
-        }
-        deserializer.deserialize_any(Either)
+        let expected = "a distribution such as { exponential = \"10us\" }, or the name of a preset";
+        let read = match either::<D, String, _>(deserializer, expected)? {
+            Either::Plain(text) => named(&text),
+            Either::Table(values) => read(values),
+        };
+        read.map_err(D::Error::custom)
     }
 }
 
