@@ -241,6 +241,16 @@ fn run(
     Ok(Running { links, counts, object, cpus })
 }
 
+/// Sets the program's `struct config` before it is loaded.
+fn configure(open: &mut OpenObject, config: &[u8]) {
+    for mut map in open.maps_mut() {
+        // libbpf shortens the object's name before it, never the section's.
+        if map.name().to_string_lossy().ends_with(".rodata.config") {
+            map.set_initial_value(config).expect("as long as the struct `config`");
+        }
+    }
+}
+
 /// At its places; without any, at the place that its section names.
 fn attach_at(program: &ProgramMut<'_>, places: &[Place]) -> Result<Vec<Link>, libbpf_rs::Error> {
     let mut own = places.iter().filter(|place| program.name() == OsStr::new(place.program)).peekable();

@@ -99,13 +99,7 @@ impl ActivityProgram {
         config.extend(process.to_ne_bytes());
         config.extend(0_u32.to_ne_bytes());
         config.extend(long.as_nanos().to_ne_bytes());
-        let prepare = |open: &mut libbpf_rs::OpenObject| {
-            for mut map in open.maps_mut() {
-                if map.name().to_string_lossy().ends_with(".rodata.config") {
-                    map.set_initial_value(&config).expect("as long as the struct `config`");
-                }
-            }
-        };
+        let prepare = |open: &mut libbpf_rs::OpenObject| super::configure(open, &config);
         let running = run("activity", OBJECT, &[], prepare, &Attachment::Own)?;
         let whole = running.map("whole").expect("the program has this map");
         Ok(Self { running, whole })

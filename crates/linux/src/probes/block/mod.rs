@@ -44,19 +44,7 @@ impl BlockProgram {
     /// Begins to report on `device`, or on all; not on operations of this process.
     pub fn load(device: Option<u32>) -> Result<Self, BpfError> {
         let config = [device.unwrap_or(0).to_ne_bytes(), std::process::id().to_ne_bytes()].concat();
-        let running = run(
-            "block",
-            OBJECT,
-            &[],
-            |open| {
-                for mut map in open.maps_mut() {
-                    if map.name().to_string_lossy().ends_with(".rodata.config") {
-                        map.set_initial_value(&config).expect("as long as the struct `config`");
-                    }
-                }
-            },
-            &Attachment::Own,
-        )?;
+        let running = run("block", OBJECT, &[], |open| super::configure(open, &config), &Attachment::Own)?;
         Ok(Self { running })
     }
 

@@ -90,12 +90,7 @@ impl FunctionProgram {
             places.push(place("entered", probe.function.entry)?);
         }
         let config = |open: &mut libbpf_rs::OpenObject| {
-            for mut map in open.maps_mut() {
-                if map.name().to_string_lossy().ends_with(".rodata.config") {
-                    map.set_initial_value(&u32::from(tallies).to_ne_bytes())
-                        .expect("as long as the struct `config`");
-                }
-            }
+            super::configure(open, &u32::from(tallies).to_ne_bytes());
         };
         let running =
             run(NAME, include_bytes!("functions.bpf.o"), &[], config, &Attachment::Places(&places))?;

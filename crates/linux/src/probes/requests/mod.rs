@@ -189,13 +189,9 @@ impl RequestProgram {
             bytes.extend((targets.len() as u32).to_ne_bytes());
             bytes.extend(heart.as_ref().map_or(0, |heart| heart.name(way)).to_ne_bytes());
             bytes.extend(u32::from(alarms).to_ne_bytes());
-            for mut map in open.maps_mut() {
-                // libbpf shortens the object's name before it, never the section's.
-                if map.name().to_string_lossy().ends_with(".rodata.config") {
-                    map.set_initial_value(&bytes).expect("as long as the struct `config`");
-                } else if !alarms && map.name() == "alarms" {
-                    map.set_autocreate(false).expect("it is not loaded yet");
-                }
+            super::configure(open, &bytes);
+            for mut map in open.maps_mut().filter(|map| !alarms && map.name() == "alarms") {
+                map.set_autocreate(false).expect("it is not loaded yet");
             }
         };
         let running = match way {

@@ -80,13 +80,7 @@ impl ThreadProgram {
         config.extend(process.to_ne_bytes());
         config.extend(std::process::id().to_ne_bytes());
         config.extend(KICK_PATIENCE.as_nanos().to_ne_bytes());
-        let prepare = |open: &mut libbpf_rs::OpenObject| {
-            for mut map in open.maps_mut() {
-                if map.name().to_string_lossy().ends_with(".rodata.config") {
-                    map.set_initial_value(&config).expect("as long as the struct `config`");
-                }
-            }
-        };
+        let prepare = |open: &mut libbpf_rs::OpenObject| super::configure(open, &config);
         let optional = [("goes_on", "sched_stat_runtime")];
         let running = run("threads", OBJECT, &optional, prepare, &Attachment::Own)?;
         running.run_everywhere("asked_now");

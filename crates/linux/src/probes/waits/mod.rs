@@ -103,13 +103,7 @@ impl WaitProgram {
         config.extend(std::process::id().to_ne_bytes());
         config.extend(u32::from(is_causal).to_ne_bytes());
         config.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
-        let prepare = |open: &mut libbpf_rs::OpenObject| {
-            for mut map in open.maps_mut() {
-                if map.name().to_string_lossy().ends_with(".rodata.config") {
-                    map.set_initial_value(&config).expect("as long as the struct `config`");
-                }
-            }
-        };
+        let prepare = |open: &mut libbpf_rs::OpenObject| super::configure(open, &config);
         let optional: &[(&str, &str)] = if is_causal { &CAUSAL } else { &[] };
         let running = run("waits", OBJECT, optional, prepare, &Attachment::Own)?;
         let map = |name: &str| running.map(name).expect("the program has this map");
