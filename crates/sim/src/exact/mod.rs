@@ -165,36 +165,6 @@ pub fn set_up_delay(lambda: f64, set_up: f64, set_up_squared: f64) -> f64 {
     (2.0 * set_up + lambda * set_up_squared) / (2.0 * (1.0 + lambda * set_up))
 }
 
-/// The mean response time where requests of an exponential service with mean `service` come in
-/// batches to one server at load `load`; `size` and `size_squared` are the first two moments of a
-/// batch's size (M^X/M/1: Gross and Harris, *Fundamentals of Queueing Theory*, section 3.1).
-pub fn batch_arrivals(load: f64, service: f64, size: f64, size_squared: f64) -> f64 {
-    assert!(load > 0.0 && load < 1.0, "the queue is not stable: load {load}");
-    service * (1.0 + size_squared / size) / (2.0 * (1.0 - load))
-}
-
-/// The mean response time of a request that forks to two servers with a queue each and joins again,
-/// with exponential services at rate `mu` drawn for each (Flatto and Hahn, SIAM J. Appl. Math. 44,
-/// 1984; the mean in this form by Nelson and Tantawi, IEEE Trans. Comput. 37, 1988).
-pub fn fork_join_of_two(lambda: f64, mu: f64) -> f64 {
-    assert!(lambda > 0.0 && lambda < mu, "the queues are not stable: lambda {lambda}, mu {mu}");
-    (12.0 - lambda / mu) / 8.0 / (mu - lambda)
-}
-
-/// The mean response time of a closed loop: one server of exponential services with this mean, and so
-/// many clients that each pause for an exponential time of mean `think` between a reply and the next
-/// request (the machine repair model, M/M/1//N). By mean value analysis, exact for it (Reiser and
-/// Lavenberg, J. ACM 27, 1980): a request finds the queue as the other clients alone would leave it.
-pub fn machine_repair(clients: u32, think: f64, service: f64) -> f64 {
-    let mut response = 0.0;
-    let mut waiting = 0.0;
-    for others in 0..clients {
-        response = service * (1.0 + waiting);
-        waiting = f64::from(others + 1) * response / (think + response);
-    }
-    response
-}
-
 /// The roots of `s^2 - linear s + constant`, the smaller first.
 fn roots(linear: f64, constant: f64) -> (f64, f64) {
     let larger = 0.5 * (linear + (linear * linear - 4.0 * constant).sqrt());
@@ -286,26 +256,6 @@ mod tests {
         near(ResponseTime::md1(0.8, 1.0).mean(), 3.0, 1e-12);
         near(ResponseTime::me21(0.8, 1.0).mean(), 4.0, 1e-12);
         near(ResponseTime::mm1(0.8, 1.0).mean(), 5.0, 1e-12);
-    }
-
-    #[test]
-    fn machines_are_repaired_as_the_birth_and_death_process_says() {
-        // The chain of n broken machines: p(n) ~ N! / (N - n)! r^n; throughput (1 - p(0)) / service,
-        // and the response from Little's law over the whole loop.
-        for (clients, ratio) in [(1, 0.2), (6, 0.2), (20, 0.07)] {
-            let mut weight = 1.0;
-            let mut all = 1.0;
-            for n in 0..clients {
-                weight *= f64::from(clients - n) * ratio;
-                all += weight;
-            }
-            let throughput = 1.0 - 1.0 / all;
-            near(
-                machine_repair(clients, 1.0 / ratio, 1.0),
-                f64::from(clients) / throughput - 1.0 / ratio,
-                1e-9,
-            );
-        }
     }
 
     #[test]

@@ -2,8 +2,39 @@
 
 use super::queues::{found, near, table};
 use super::{document, run};
-use sim::exact::machine_repair;
 use toml::Value;
+
+/// The mean response time of a closed loop: one server of exponential services with this mean, and so
+/// many clients that each pause for an exponential time of mean `think` between a reply and the next
+/// request (the machine repair model, M/M/1//N). By mean value analysis, exact for it (Reiser and
+/// Lavenberg, J. ACM 27, 1980): a request finds the queue as the other clients alone would leave it.
+fn machine_repair(clients: u32, think: f64, service: f64) -> f64 {
+    let mut response = 0.0;
+    let mut waiting = 0.0;
+    for others in 0..clients {
+        response = service * (1.0 + waiting);
+        waiting = f64::from(others + 1) * response / (think + response);
+    }
+    response
+}
+
+#[test]
+fn machines_are_repaired_as_the_birth_and_death_process_says() {
+    // The chain of n broken machines: p(n) ~ N! / (N - n)! r^n; throughput (1 - p(0)) / service,
+    // and the response from Little's law over the whole loop.
+    for (clients, ratio) in [(1, 0.2), (6, 0.2), (20, 0.07)] {
+        let mut weight = 1.0;
+        let mut all = 1.0;
+        for n in 0..clients {
+            weight *= f64::from(clients - n) * ratio;
+            all += weight;
+        }
+        let throughput = 1.0 - 1.0 / all;
+        let expected = f64::from(clients) / throughput - 1.0 / ratio;
+        let response = machine_repair(clients, 1.0 / ratio, 1.0);
+        assert!((response - expected).abs() <= 1e-9, "{response}, not {expected}");
+    }
+}
 
 fn on_one_core(clients: &str, service: &str) -> Vec<(&'static str, Value)> {
     vec![

@@ -1,9 +1,17 @@
 //! One server with other services than exponential ones, and figures that are no response times.
 
 use super::{document, run_many, task};
-use sim::exact::{ResponseTime, batch_arrivals, erlang_c, pollaczek_khinchine, set_up_delay};
+use sim::exact::{ResponseTime, erlang_c, pollaczek_khinchine, set_up_delay};
 use sim::outcome::Verdict;
 use toml::Value;
+
+/// The mean response time where requests of an exponential service with mean `service` come in
+/// batches to one server at load `load`; `size` and `size_squared` are the first two moments of a
+/// batch's size (M^X/M/1: Gross and Harris, *Fundamentals of Queueing Theory*, section 3.1).
+fn batch_arrivals(load: f64, service: f64, size: f64, size_squared: f64) -> f64 {
+    assert!(load > 0.0 && load < 1.0, "the queue is not stable: load {load}");
+    service * (1.0 + size_squared / size) / (2.0 * (1.0 - load))
+}
 
 pub(crate) fn table(text: &str) -> Value {
     Value::Table(text.parse().expect("a table"))

@@ -2,9 +2,17 @@
 
 use super::queues::{found, near, table};
 use super::{document, run};
-use sim::exact::{ResponseTime, fork_join_of_two};
+use sim::exact::ResponseTime;
 use sim::outcome::Estimate;
 use toml::Value;
+
+/// The mean response time of a request that forks to two servers with a queue each and joins again,
+/// with exponential services at rate `mu` drawn for each (Flatto and Hahn, SIAM J. Appl. Math. 44,
+/// 1984; the mean in this form by Nelson and Tantawi, IEEE Trans. Comput. 37, 1988).
+fn fork_join_of_two(lambda: f64, mu: f64) -> f64 {
+    assert!(lambda > 0.0 && lambda < mu, "the queues are not stable: lambda {lambda}, mu {mu}");
+    (12.0 - lambda / mu) / 8.0 / (mu - lambda)
+}
 
 fn forked(cores: i64, shards: &str, service: &str) -> Vec<(&'static str, Value)> {
     vec![
