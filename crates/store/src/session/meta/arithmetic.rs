@@ -71,12 +71,7 @@ fn tell_number(
             b't' => time_to_live(out, exptime, context.now),
             b'T' => exptime = at(flags.exptime),
             b'N' if created => exptime = at(flags.vivify),
-            b'k' => key.echo(out),
-            b'O' => {
-                out.push(b' ');
-                out.extend_from_slice(flag.token);
-            }
-            _ => {}
+            _ => super::echo(out, &flag, key),
         }
     }
     out.extend_from_slice(reply::LINE_ENDING);

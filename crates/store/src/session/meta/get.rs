@@ -86,12 +86,7 @@ fn describe(
             b'f' => reply::flag(out, b'f', u64::from(facts.flags)),
             b'l' => reply::flag(out, b'l', u64::from(context.now.saturating_sub(facts.last_access))),
             b'h' => reply::flag(out, b'h', u64::from(facts.fetched)),
-            b'k' => key.echo(out),
-            b'O' => {
-                out.push(b' ');
-                out.extend_from_slice(flag.token);
-            }
-            _ => {}
+            _ => super::echo(out, &flag, key),
         }
     }
     if facts.win_sent {

@@ -15,7 +15,7 @@ pub(super) use set::{give_up, item_size, set};
 
 use super::Context;
 use crate::store::Item;
-use memcache::meta::{Flags, MetaDebug};
+use memcache::meta::{Flag, Flags, MetaDebug};
 use memcache::{KEY_MAX, MetaKey, reply};
 
 /// `me`: one line for a person. There are no slab classes; the size is that of key and value.
@@ -80,23 +80,21 @@ fn time_to_live(out: &mut Vec<u8>, exptime: u32, now: u32) {
     }
 }
 
-/// Appends the return flags that echo the request: opaque and key.
-fn echo(out: &mut Vec<u8>, flags: &Flags<'_>, key: &MetaKey<'_>) {
-    for flag in flags.iter() {
-        match flag.letter {
-            b'O' => {
-                out.push(b' ');
-                out.extend_from_slice(flag.token);
-            }
-            b'k' => key.echo(out),
-            _ => {}
+/// Appends a return flag that echoes the request: opaque or key.
+fn echo(out: &mut Vec<u8>, flag: &Flag<'_>, key: &MetaKey<'_>) {
+    match flag.letter {
+        b'O' => {
+            out.push(b' ');
+            out.extend_from_slice(flag.token);
         }
+        b'k' => key.echo(out),
+        _ => {}
     }
 }
 
 /// A line of two letters, opaque and key.
 fn short_answer(out: &mut Vec<u8>, code: &[u8], flags: &Flags<'_>, key: &MetaKey<'_>) {
     out.extend_from_slice(code);
-    echo(out, flags, key);
+    flags.iter().for_each(|flag| echo(out, &flag, key));
     out.extend_from_slice(reply::LINE_ENDING);
 }

@@ -58,14 +58,9 @@ pub(in super::super) fn set(
     out.extend_from_slice(code);
     for flag in flags.iter() {
         match flag.letter {
-            b'O' => {
-                out.push(b' ');
-                out.extend_from_slice(flag.token);
-            }
-            b'k' => key.echo(out),
             b'c' => reply::flag(out, b'c', unique),
             b's' => reply::flag(out, b's', length as u64),
-            _ => {}
+            _ => super::echo(out, &flag, key),
         }
     }
     out.extend_from_slice(reply::LINE_ENDING);
