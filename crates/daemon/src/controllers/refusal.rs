@@ -48,11 +48,6 @@ impl Refusal {
         Self::new(RefusalKind::Usage, message)
     }
 
-    /// This machine lacks a feature that it needs.
-    pub fn unsupported(message: impl Display) -> Self {
-        Self::new(RefusalKind::Unsupported, message)
-    }
-
     /// Another process holds the knob, or this user may not.
     pub fn held(message: impl Display) -> Self {
         Self::new(RefusalKind::Held, message)

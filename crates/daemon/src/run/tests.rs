@@ -193,7 +193,8 @@ fn a_controller_of_a_lease_is_withdrawn_alone_and_its_report_says_how_it_ended()
     assert_eq!((told[0].state, told[0].refused), (ControllerState::Withdrawn, None));
     assert_eq!(told[0].why.as_deref(), Some("the service has ended"));
     assert_eq!(told[1].state, ControllerState::Running, "the other one goes on");
-    made.daemon.controller_tells(second, ended(Err(Refusal::unsupported("no program"))));
+    let refused = Refusal { kind: crate::RefusalKind::Unsupported, message: "no program".to_owned() };
+    made.daemon.controller_tells(second, ended(Err(refused)));
     let told = reports(&made.daemon);
     assert_eq!(
         (told[1].state, told[1].refused),

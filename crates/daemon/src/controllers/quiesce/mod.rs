@@ -155,11 +155,6 @@ impl Quiesce {
         self.stop.clone()
     }
 
-    /// The notices since the last call.
-    pub fn drain_notices(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notices)
-    }
-
     /// Freezes and thaws until it is stopped, no critical process is left, or `until` comes. `show`
     /// is called after each look.
     pub fn run(
@@ -427,14 +422,6 @@ impl Quiesce {
     fn number(&self, group: GroupId) -> usize {
         (group.0 - FIRST_GROUP) as usize - self.critical.len()
     }
-
-    /// Thaws everything, and reports it.
-    pub fn release(&mut self) -> Vec<String> {
-        self.decider.handle_stop(linux::now());
-        self.obey(None);
-        self.notices.extend(self.decider.flush());
-        self.freezer.as_mut().map(Freezer::release).unwrap_or_default()
-    }
 }
 
 impl Controller for Quiesce {
@@ -464,11 +451,15 @@ impl Controller for Quiesce {
     }
 
     fn drain_notices(&mut self) -> Vec<String> {
-        self.drain_notices()
+        std::mem::take(&mut self.notices)
     }
 
+    /// Thaws everything, and reports it.
     fn release(&mut self) -> Vec<String> {
-        self.release()
+        self.decider.handle_stop(linux::now());
+        self.obey(None);
+        self.notices.extend(self.decider.flush());
+        self.freezer.as_mut().map(Freezer::release).unwrap_or_default()
     }
 
     fn seen(&self) -> Seen<'_> {
