@@ -56,7 +56,7 @@ impl Kind {
     }
 
     /// The `run.toml` of a run by this program, on this machine, without a configuration.
-    pub fn info(&self, started: String, title: String, method: &[&str]) -> RunInfo {
+    pub fn info(&self, started: String, title: String, method: &[impl AsRef<str>]) -> RunInfo {
         RunInfo {
             format: RunInfo::FORMAT,
             name: self.run(&started),
@@ -64,7 +64,7 @@ impl Kind {
             command: command(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started,
-            method: method.iter().map(|&line| line.to_owned()).collect(),
+            method: method.iter().map(|line| line.as_ref().to_owned()).collect(),
             machine: this_machine(),
             config: toml::Table::new(),
         }

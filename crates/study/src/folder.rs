@@ -1,11 +1,10 @@
 //! The folder of a simulation, beside the files that every run's folder has.
 
 pub use crate::run_folder::{
-    INFO, Place, REPORT, clear, create, name_of, started, write, write_info, write_report,
+    INFO, Kind, Place, REPORT, clear, create, name_of, started, write, write_info, write_report,
 };
 
 use crate::exit::usage;
-use crate::machine_facts::this_machine;
 use anyhow::{Context as _, Result};
 use report::run::RunInfo;
 use sim::Document;
@@ -21,26 +20,17 @@ pub fn info(document: &Document, name: String, title: String, started: String) -
     config.insert("estimates".to_owned(), toml::Value::Array(estimates));
     let scenario = toml::Table::try_from(&scenario).context("the scenario in force")?;
     config.insert(SCENARIO.to_owned(), scenario.into());
-    Ok(RunInfo {
-        format: RunInfo::FORMAT,
-        name,
-        title,
-        command: crate::run_folder::command(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started,
-        method: vec![
-            "Everything is simulated; the machine below only did the computing.".to_owned(),
-            "Response times: from a request's arrival to its reply; intervals are 95 % confidence intervals \
-             after the warm-up was removed."
-                .to_owned(),
-            "Power: modelled from what each core did and the powers of the simulated machine's table; see \
-             machines in outcomes.json."
-                .to_owned(),
-        ],
-        machine: this_machine(),
-        config,
-    })
+    Ok(RunInfo { name, config, ..KIND.info(started, title, &METHOD) })
 }
+
+const KIND: Kind = Kind { name: "sim", mark: OUTCOMES };
+const METHOD: [&str; 3] = [
+    "Everything is simulated; the machine below only did the computing.",
+    "Response times: from a request's arrival to its reply; intervals are 95 % confidence intervals \
+     after the warm-up was removed.",
+    "Power: modelled from what each core did and the powers of the simulated machine's table; see \
+     machines in outcomes.json.",
+];
 
 /// Where `run.toml` keeps the name of the scenario's file, below `config`.
 pub const FILE: &str = "file";

@@ -37,4 +37,4 @@ pub mod progress;
 pub mod prove;
 pub mod results;
 
-use report::{exit, machine_facts, run_folder};
+use report::{exit, run_folder};

@@ -37,15 +37,14 @@ mod threads;
 
 use crate::exit::{Exit, usage};
 use crate::frames::store_frame;
-use crate::machine_facts::this_machine;
-use crate::run_folder::{self, Place};
+use crate::run_folder::{self, Kind};
 use crate::serve;
 use anyhow::{Context as _, Result, anyhow};
 use loadgen::{HdrLog, Interval, Items, Pace, Part, Plan, Progress, SPIN_DEFAULT, Target};
 use machine::{CpuId, CpuList, Duration, EnergyReading, Microjoules, PowerModel, Rate};
 use policy::active_idle::Mode;
 use policy::peafowl::Params;
-use report::run::{Frame, RunInfo, Summary, utc};
+use report::run::{Frame, RunInfo, Summary};
 use report::terminal;
 use rounds::{Seen, Total, awake_of, energy_between, moves};
 use show::Show;
@@ -131,12 +130,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let params = Params::live().scaled(COMPRESSION);
     let treatments = treatments(params, has_depth(&cpus));
-    let started =
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).context("the clock")?.as_secs();
-    let name = format!("demo-{}", utc(started).replace(" UTC", "").replace([' ', ':'], "-"));
-    let folder = Place::of(args.out.as_deref(), &name, "frames.jsonl")?.make()?;
-    let name = run_folder::name_of(&folder);
-    let info = run_info(name, started, &cpus, peak, &params, args, &treatments)?;
+    let started = run_folder::started()?;
+    let folder = KIND.place(args.out.as_deref(), &started)?.make()?;
+    let info = RunInfo {
+        name: run_folder::name_of(&folder),
+        config: config(&cpus, peak, &params, args)?,
+        ..KIND.info(started, title(&cpus, peak, &treatments), &method(&cpus, &params, args))
+    };
     let mut show = Show::begin(args, info, &folder, &treatments, stopped)?;
     let realtime = may_be_realtime();
     let mut totals: Vec<Total> = treatments.iter().map(|_| Total::default()).collect();
@@ -232,16 +232,10 @@ fn times(params: &Params) -> String {
     )
 }
 
-/// The facts of the run, for the folder and the top of the page.
-fn run_info(
-    name: String,
-    started: u64,
-    cpus: &Split,
-    peak: Rate,
-    params: &Params,
-    args: &Args,
-    treatments: &[Treatment],
-) -> Result<RunInfo> {
+const KIND: Kind = Kind { name: "demo", mark: "frames.jsonl" };
+
+/// The settings of the run, for its folder.
+fn config(cpus: &Split, peak: Rate, params: &Params, args: &Args) -> Result<toml::Table> {
     let mut config = toml::Table::new();
     let list = |cpus: &[CpuId]| CpuList(cpus.iter().copied().collect()).to_string();
     let mut demo = toml::Table::new();
@@ -256,61 +250,61 @@ fn run_info(
     demo.insert("seed".to_owned(), (SEED as i64).into());
     config.insert("demo".to_owned(), demo.into());
     config.insert("peafowl".to_owned(), toml::Value::try_from(params).context("the policy's parameters")?);
-    Ok(RunInfo {
-        format: RunInfo::FORMAT,
-        name,
-        title: format!(
-            "A day with a burst in its night, peak {peak}, on {} workers: {}",
-            cpus.worker_cpus().len(),
-            treatments.iter().map(|treatment| treatment.name).collect::<Vec<_>>().join(", "),
-        ),
-        command: crate::run_folder::command(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: utc(started),
-        method: vec![
-            "Latency: measured by the open-loop generator over a Unix socket, from the intended \
+    Ok(config)
+}
+
+fn title(cpus: &Split, peak: Rate, treatments: &[Treatment]) -> String {
+    format!(
+        "A day with a burst in its night, peak {peak}, on {} workers: {}",
+        cpus.worker_cpus().len(),
+        treatments.iter().map(|treatment| treatment.name).collect::<Vec<_>>().join(", "),
+    )
+}
+
+/// How the figures are found, for the folder and the page.
+fn method(cpus: &Split, params: &Params, args: &Args) -> Vec<String> {
+    let mut method = vec![
+        "Latency: measured by the open-loop generator over a Unix socket, from the intended \
              send time; every treatment of a round gets the same requests from the same seed."
-                .to_owned(),
-            format!(
-                "Rounds: {} of each treatment, taking turns; a claim compares the two of the same \
+            .to_owned(),
+        format!(
+            "Rounds: {} of each treatment, taking turns; a claim compares the two of the same \
                  round, and its 99 % interval comes from how much the rounds differ (Student's t \
                  on their ratios, by logarithms where it is a time). It is met or missed only \
                  with its whole interval.",
-                args.rounds
-            ),
-            "Rests of a CPU: measured by the store's workers, from when the last one on that CPU \
+            args.rounds
+        ),
+        "Rests of a CPU: measured by the store's workers, from when the last one on that CPU \
              goes to wait until one of them runs again; other programs may use it meanwhile. A \
              wake-up ends a rest. The CPU left alone is, for every interval of 200 ms, the one \
              that was woken least, with stock as with the scheduler."
-                .to_owned(),
-            "CPU time of the workers: measured by the kernel for these threads alone (schedstat).".to_owned(),
-            "Worker-seconds awake: measured by the store; a worker is awake from its first \
+            .to_owned(),
+        "CPU time of the workers: measured by the kernel for these threads alone (schedstat).".to_owned(),
+        "Worker-seconds awake: measured by the store; a worker is awake from its first \
              connection until its last one has moved away."
-                .to_owned(),
-            "Idle residency: measured by the kernel's cpuidle counters (states as requested), on \
+            .to_owned(),
+        "Idle residency: measured by the kernel's cpuidle counters (states as requested), on \
              the store's CPUs only."
-                .to_owned(),
-            format!(
-                "Energy: modelled from busy time and idle residency of the store's CPUs with a \
+            .to_owned(),
+        format!(
+            "Energy: modelled from busy time and idle residency of the store's CPUs with a \
                  table of powers, because a meter cannot tell CPUs apart; {}.",
-                if cpus.is_shared() {
-                    "the generator and other programs on them are in it"
-                } else {
-                    "the generator has others"
-                }
-            ),
-            times(params),
-        ]
-        .into_iter()
-        .chain((!has_depth(cpus)).then(|| {
+            if cpus.is_shared() {
+                "the generator and other programs on them are in it"
+            } else {
+                "the generator has others"
+            }
+        ),
+        times(params),
+    ];
+    if !has_depth(cpus) {
+        method.push(
             "This machine has one halt state: limiting idle states changes nothing, and that \
              treatment is left out."
-                .to_owned()
-        }))
-        .collect(),
-        machine: this_machine(),
-        config,
-    })
+                .to_owned(),
+        );
+    }
+    method
 }
 
 /// Where the store listens. A Unix socket, because on TCP's loopback one `send` carries the packet

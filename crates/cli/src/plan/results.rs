@@ -3,7 +3,7 @@
 use super::simulate::Plan;
 use super::source::Source;
 use super::{Args, page};
-use crate::run_folder::{self, Place};
+use crate::run_folder::{self, Kind, Place};
 use anyhow::Result;
 use machine::Goal;
 use report::money::Year;
@@ -16,6 +16,7 @@ use std::io::Write as _;
 
 pub const FORMAT: u32 = 1;
 pub const PLAN: &str = "plan.json";
+const KIND: Kind = Kind { name: "plan", mark: PLAN };
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
@@ -205,15 +206,9 @@ pub fn write(args: &Args, source: &Source, document: &Document, plan: &Plan) -> 
     let json = serde_json::to_string_pretty(document)?;
     run_folder::write(&place, PLAN, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
-        format: RunInfo::FORMAT,
         name: run_folder::name_of(&place),
-        title: format!("A plan for {}", document.service),
-        command: run_folder::command(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        started: run_folder::started()?,
-        method: page::METHOD.map(str::to_owned).to_vec(),
-        machine: crate::machine_facts::this_machine(),
         config: source.document.table().clone(),
+        ..KIND.info(run_folder::started()?, format!("A plan for {}", document.service), &page::METHOD)
     };
     run_folder::write_info(&place, &info)?;
     run_folder::write_report(&place, &page::page(&info, document, plan))
