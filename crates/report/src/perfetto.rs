@@ -172,6 +172,15 @@ impl<W: Write> Trace<W> {
         }
     }
 
+    /// Writes out all that is held back, and says where the trace is or why there is none.
+    pub fn end_at(self, path: &Path) -> String {
+        let path = path.display();
+        match self.finish() {
+            Ok(()) => format!("trace: {path} (open it in ui.perfetto.dev)"),
+            Err(error) => format!("the trace {path} is cut off: {error}"),
+        }
+    }
+
     fn described(&mut self, name: &str, parent: Option<Track>, counter: Option<CounterDescriptor>) -> Track {
         self.tracks += 1;
         let track = Track(self.tracks);

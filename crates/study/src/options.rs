@@ -48,6 +48,21 @@ impl Options {
         Ok(document)
     }
 
+    /// The document of `path` with every `--set`. Several values for one are refused: `why`, and the
+    /// `hint` is about a value.
+    pub fn changed(&self, path: Option<&Path>, why: &str, hint: &str) -> Result<Document> {
+        let mut document = self.document(path)?;
+        for Change { key, values } in self.changes()? {
+            let [value] = &values[..] else {
+                return Err(usage(format!(
+                    "--set {key}: {why}\n\nhint: {hint} that has commas in it: --set '{key}=\"a,b\"'"
+                )));
+            };
+            document = set(&document, &key, value)?;
+        }
+        Ok(document)
+    }
+
     /// Every `--set`, parsed.
     pub fn changes(&self) -> Result<Vec<Change>> {
         self.changes.iter().map(|text| text.parse().map_err(usage)).collect()

@@ -153,11 +153,7 @@ impl ServiceTrace {
     /// Closes all that is open, and says where the trace is or why there is none.
     pub fn end(mut self) -> String {
         self.rest(self.last, self.last);
-        let path = self.path.display();
-        match self.out.finish() {
-            Ok(()) => format!("trace: {path} (open it in ui.perfetto.dev)"),
-            Err(error) => format!("the trace {path} is cut off: {error}"),
-        }
+        self.out.end_at(&self.path)
     }
 }
 

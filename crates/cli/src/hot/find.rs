@@ -2,7 +2,7 @@
 
 use super::Args;
 use super::course::Course;
-use super::results::{Found, Kind, PoolFound, Row};
+use super::results::{Found, Kind, Row};
 use crate::exit::{Exit, coded, usage};
 use ::observe::functions::FunctionError;
 use ::observe::hot::{
@@ -139,7 +139,7 @@ pub fn find(args: &Args, scratch: &Path) -> Result<Found> {
             .map(|row| option(args.pid, kind, row)),
         samples: stacks.weight(),
         requests_per_s: rate,
-        pools: profile.pools.iter().map(PoolFound::of).collect(),
+        pools: profile.pools.clone(),
         rows,
         notes,
         energy: None,

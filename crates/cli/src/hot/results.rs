@@ -29,7 +29,7 @@ pub struct Found {
     pub samples: u64,
     /// Requests a second while calls were counted.
     pub requests_per_s: Option<f64>,
-    pub pools: Vec<PoolFound>,
+    pub pools: Vec<Pool>,
     /// Best first.
     pub rows: Vec<Row>,
     /// The command that has the best one watched; `None` if none fits.
@@ -44,20 +44,6 @@ pub struct Found {
     /// Of all threads, for other tools.
     #[serde(skip)]
     pub collapsed: String,
-}
-
-/// Threads of one kind.
-#[derive(Clone, Debug, Serialize)]
-pub struct PoolFound {
-    /// Their name, `#` for a number.
-    pub name: String,
-    pub threads: usize,
-    /// Of all CPU time.
-    pub share: Ratio,
-    /// Whether they were seen reading from sockets.
-    pub reads: bool,
-    /// Whether they count as request threads.
-    pub serves: bool,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -85,13 +71,6 @@ pub struct Row {
     pub verdict: Verdict,
     /// Why it was not counted.
     pub why: Option<String>,
-}
-
-impl PoolFound {
-    pub fn of(pool: &Pool) -> Self {
-        let Pool { name, threads, share, reads, serves } = pool.clone();
-        Self { name, threads, share, reads, serves }
-    }
 }
 
 impl Found {

@@ -129,10 +129,6 @@ impl SleepTrace {
         for sentence in &observation.words {
             self.out.instant(self.last, track, sentence, &[], None);
         }
-        let path = self.path.display();
-        match self.out.finish() {
-            Ok(()) => format!("trace: {path} (open it in ui.perfetto.dev)"),
-            Err(error) => format!("the trace {path} is cut off: {error}"),
-        }
+        self.out.end_at(&self.path)
     }
 }

@@ -87,16 +87,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// The scenario with the changes of the command line.
 fn document(args: &Args) -> Result<Document> {
-    let mut document = args.options.document(args.scenario.as_deref())?;
-    for change in args.options.changes()? {
-        let [value] = &change.values[..] else {
-            return Err(usage(format!(
-                "--set {}: a fleet takes one value\n\nhint: quote a value that has commas in it: --set '{}=\"a,b\"'",
-                change.key, change.key
-            )));
-        };
-        document = options::set(&document, &change.key, value)?;
-    }
+    let document =
+        args.options.changed(args.scenario.as_deref(), "a fleet takes one value", "quote a value")?;
     if !document.table().contains_key("fleet") {
         return Err(usage(format!(
             "{}: fleet: the scenario has no fleet\n\nhint: --set 'fleet={{servers=100,fanout=100}}', or a \

@@ -101,17 +101,8 @@ fn check_reference(against: Option<&str>, contestants: &[Contestant]) -> Result<
 
 /// The scenario with the changes of the command line; a list of values is refused.
 fn document(args: &Args) -> Result<Document> {
-    let mut document = args.options.document(args.scenario.as_deref())?;
-    for change in args.options.changes()? {
-        let [value] = &change.values[..] else {
-            return Err(usage(format!(
-                "--set {}: several values are a sweep\n\nhint: use `roost sim sweep`, or quote a \
-                 value that has commas in it: --set '{}=\"a,b\"'",
-                change.key, change.key
-            )));
-        };
-        document = options::set(&document, &change.key, value)?;
-    }
+    let hint = "use `roost sim sweep`, or quote a value";
+    let document = args.options.changed(args.scenario.as_deref(), "several values are a sweep", hint)?;
     let document = args.options.complete(document)?;
     let scenario = document.scenario().map_err(usage)?;
     if scenario.fleet.is_some() {

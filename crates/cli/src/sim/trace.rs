@@ -56,11 +56,7 @@ impl SimTrace {
 
     /// Says where the trace is or why there is none.
     pub fn end(self) -> String {
-        let path = self.path.display();
-        match self.out.finish() {
-            Ok(()) => format!("trace: {path} (open it in ui.perfetto.dev)"),
-            Err(error) => format!("the trace {path} is cut off: {error}"),
-        }
+        self.out.end_at(&self.path)
     }
 }
 

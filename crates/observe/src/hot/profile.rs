@@ -3,10 +3,11 @@
 
 use super::stacks::{Frame, Stack, Stacks, is_of_system};
 use machine::Ratio;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Threads whose names differ in their numbers alone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pool {
     /// Their name, `#` for each number.
     pub name: String,

@@ -264,17 +264,23 @@ fn plan(has_waker: bool, table: &CstateTable) -> Vec<Step> {
         }
     };
     add(None, &SLEEPS);
-    for state in &table.0 {
+    for limit in limits(table) {
+        add(Some(limit), &SLEEPS[FORCED_SLEEPS]);
+    }
+    steps
+}
+
+/// Each state from which a limit keeps a deeper one, and its name.
+pub fn limits(table: &CstateTable) -> impl Iterator<Item = (IdleLimit, String)> {
+    table.0.iter().filter_map(|state| {
         // A limit of zero is polling; a halt may advertise zero, but a limit cannot name it.
         let bound = match state.kind {
             CstateKind::Polling => Duration::ZERO,
             CstateKind::Halting => state.exit_latency.max(Duration::from_micros(1)),
         };
-        if table.0.iter().any(|other| other.exit_latency > bound) {
-            add(Some((IdleLimit::ExitLatency(bound), state.name.clone())), &SLEEPS[FORCED_SLEEPS]);
-        }
-    }
-    steps
+        let is_deeper = table.0.iter().any(|other| other.exit_latency > bound);
+        is_deeper.then(|| (IdleLimit::ExitLatency(bound), state.name.clone()))
+    })
 }
 
 impl Step {

@@ -5,8 +5,8 @@ use crate::prove::meters::Meters;
 use linux::{
     FrequencyControl, FrequencyOptions, FrequencyState, IdleControl, IdleOptions, LimitState, Residency,
 };
-use machine::{CpuId, CpuList, CstateKind, CstateTable, Duration, FrequencyLimit, IdleLimit, Kilohertz};
-use observe::probe::{Batch, WakeSource, probe};
+use machine::{CpuId, CpuList, CstateTable, Duration, FrequencyLimit, IdleLimit, Kilohertz};
+use observe::probe::{self, Batch, WakeSource};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 impl Run<'_> {
     pub(super) fn wake_ups(&mut self) -> Ended {
         let length = self.part_of(10);
-        match probe(length, &self.stop, &mut |step| eprintln!("  {step}")) {
+        match probe::probe(length, &self.stop, &mut |step| eprintln!("  {step}")) {
             Err(error) => {
                 eprintln!("  {error}");
                 (State::Gap, Some("no CPU can be put to sleep by this process"))
@@ -42,7 +42,7 @@ impl Run<'_> {
         let Some(&first) = self.cpus.0.first() else { return (State::Gap, Some("no CPU is allowed")) };
         let table = linux::idle_table(&self.root, first).unwrap_or_default();
         let mut limits = vec![(IdleLimit::None, None)];
-        limits.extend(bounds(&table));
+        limits.extend(probe::limits(&table).map(|(limit, name)| (limit, Some(name))));
         let mut turns: Vec<_> = limits.iter().chain(limits.iter().rev()).cloned().collect();
         let span = self.part_of(20) / turns.len() as u64;
         let mut why = (limits.len() == 1).then_some("no idle state can be limited here: power as it is");
@@ -222,22 +222,6 @@ fn put(control: &mut IdleControl, cpus: &CpuList, limit: IdleLimit) -> Result<()
         }
     }
     Ok(())
-}
-
-/// Each state from which a limit keeps a deeper one, and its name.
-fn bounds(table: &CstateTable) -> Vec<(IdleLimit, Option<String>)> {
-    let mut found = Vec::new();
-    for state in &table.0 {
-        // A limit of zero is polling; a halt may advertise zero, but a limit cannot name it.
-        let bound = match state.kind {
-            CstateKind::Polling => Duration::ZERO,
-            CstateKind::Halting => state.exit_latency.max(Duration::from_micros(1)),
-        };
-        if table.0.iter().any(|other| other.exit_latency > bound) {
-            found.push((IdleLimit::ExitLatency(bound), Some(state.name.clone())));
-        }
-    }
-    found
 }
 
 fn wakes(batch: &Batch) -> Wakes {
