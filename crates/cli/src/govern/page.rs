@@ -207,10 +207,9 @@ fn changes(told: &Told) -> Section {
     if left_out > 0 {
         text.push_str(&format!("The last ones; {left_out} of its cores came before."));
     }
-    let row = |change: &super::history::Change| Row {
-        name: Unit::Seconds.text(change.at_ms as f64 * 1e-3),
-        cells: vec![change.cpus.clone(), change.asked.clone().unwrap_or_else(|| change.why.clone())],
-        ..Row::default()
+    let row = |change: &super::history::Change| {
+        let why = change.asked.as_ref().unwrap_or(&change.why).clone();
+        Row::new(Unit::Seconds.text(change.at_ms as f64 * 1e-3), [change.cpus.clone(), why])
     };
     let table = Table::new("", ["after", "CPUs", "why"], told.changes.iter().map(row));
     Section { title, text, parts: vec![Part::Table(table)] }

@@ -310,16 +310,12 @@ fn waking(observation: &Observation) -> Section {
     };
     let mut figures = vec![transitions.part()];
     if observation.findings.all.wakers.is_some() {
-        let part = |name: &str, tone: Tone, of: &dyn Fn(&::observe::sleep::Wakers) -> u64| BarPart {
-            name: name.to_owned(),
-            tone,
-            values: rows
-                .iter()
-                .map(|(_, slept)| {
-                    let wakers = slept.wakers.filter(|wakers| wakers.total() > 0)?;
-                    Some(Bar::new(of(&wakers) as f64 / wakers.total() as f64))
-                })
-                .collect(),
+        let part = |name: &str, tone: Tone, of: &dyn Fn(&::observe::sleep::Wakers) -> u64| {
+            let share = |(_, slept): &(String, &Slept)| {
+                let wakers = slept.wakers.filter(|wakers| wakers.total() > 0)?;
+                Some(Bar::new(of(&wakers) as f64 / wakers.total() as f64))
+            };
+            BarPart::new(name, tone, rows.iter().map(share))
         };
         let mut parts = vec![
             part("its timer", Tone::Contestant(0), &|wakers| wakers.timer),
@@ -407,10 +403,9 @@ fn own_word(scraped: &Scraped, answers: Option<&Answers>) -> Section {
             scraped.connections.map_or_else(dash, |open| open.to_string()),
         ],
     )];
-    rows.extend(answers.map(|answers| Row {
-        name: "the kernel".to_owned(),
-        cells: vec![rate(Some(answers.rate)), time(answers.response.map(|times| times.p99)), dash()],
-        ..Row::default()
+    rows.extend(answers.map(|answers| {
+        let p99 = answers.response.map(|times| times.p99);
+        Row::new("the kernel", [rate(Some(answers.rate)), time(p99), dash()])
     }));
     let head = ["says", "requests", "p99", "connections"];
     let notes = scraped.notes.iter().map(|note| Part::Text(format!("{}.", sentence(note))));

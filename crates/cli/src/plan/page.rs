@@ -2,9 +2,10 @@
 
 use super::results::{Document, Row};
 use super::simulate::Plan;
+use super::table::compared;
 use report::figures::{
-    Basis, Bucket, Card, Lengths, Limit, Lines, Page, Part, Point, Quantity, Row as Line, Section, Series,
-    Style, Table, Unit,
+    Basis, Bucket, Card, Lengths, Limit, Lines, Page, Part, Point, Quantity, Row as Line, Section, Style,
+    Table, Unit,
 };
 use report::run::RunInfo;
 
@@ -30,15 +31,10 @@ pub fn page(info: &RunInfo, document: &Document, plan: &Plan) -> Page {
 fn cards(document: &Document) -> Vec<Card> {
     let chosen = document.best.as_ref().or(document.nearest.as_ref());
     let rows = [document.candidates.first(), chosen.and_then(|name| row(document, name))];
-    let card = |(what, row): (&str, &Row)| Card {
-        what: what.to_owned(),
-        figure: Unit::Watts.text(row.server_watts),
-        remark: format!(
-            "{}, p99 {}",
-            row.name,
-            row.p99_ns.map_or("-".to_owned(), |p99| Unit::Nanoseconds.text(p99.value))
-        ),
-        met: row.keeps_goal,
+    let card = |(what, row): (&str, &Row)| {
+        let p99 = row.p99_ns.map_or("-".to_owned(), |p99| Unit::Nanoseconds.text(p99.value));
+        Card::new(what, Unit::Watts.text(row.server_watts), format!("{}, p99 {p99}", row.name))
+            .judged(row.keeps_goal)
     };
     let names = ["now", if document.best.is_some() { "best within the goal" } else { "nearest to the goal" }];
     names.into_iter().zip(rows).filter_map(|(name, row)| Some(card((name, row?)))).collect()
@@ -65,10 +61,10 @@ fn trade_off(document: &Document) -> Section {
         let mut point = Point::new(row.server_watts, row.p99_ns.map(|p99| p99.value));
         point.spread = row.p99_ns.and_then(|p99| p99.half_width);
         point.spread_x = row.cpu_watts.half_width;
-        lines.series.push(Series { name: starred(row), style: Style::Marks, points: vec![point] });
+        lines.add(starred(row), Style::Marks, [point]);
     }
     let parts = vec![lines.part(), table(&document.candidates).part()];
-    Section { title: "Power against the tail".to_owned(), text: String::new(), parts }
+    Section::new("Power against the tail", "", parts)
 }
 
 fn starred(row: &Row) -> String {
@@ -98,39 +94,13 @@ fn table(rows: &[Row]) -> Table {
         ],
         look: None,
     };
-    Table {
-        title: "Every policy".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: rows.iter().map(line).collect(),
-    }
+    Table::new("Every policy", head, rows.iter().map(line))
 }
 
 fn fidelity(document: &Document, plan: &Plan) -> Section {
     let head = ["", "measured", "model", "error", "limit"];
-    let row = |row: &sim::plan::Compared| {
-        let number = |value: Option<f64>| {
-            value.map_or("-".to_owned(), |value| match row.unit {
-                "us" => Unit::Nanoseconds.text(value * 1e3),
-                "/s" => Unit::PerSecond.text(value),
-                _ => format!("{value:.3}"),
-            })
-        };
-        Line {
-            name: row.what.to_owned(),
-            cells: vec![
-                number(row.measured),
-                number(row.modelled),
-                row.error.map_or("-".to_owned(), |error| format!("{:+.1} %", error * 100.0)),
-                row.limit.map_or(String::new(), |limit| format!("{:.0} %", limit * 100.0)),
-            ],
-            ..Line::default()
-        }
-    };
-    let table = Table {
-        title: "Model against measurement".to_owned(),
-        head: head.map(str::to_owned).to_vec(),
-        rows: document.fidelity.rows.iter().map(row).collect(),
-    };
+    let rows = document.fidelity.rows.iter().map(|row| Line::new(row.what, compared(row)));
+    let table = Table::new("Model against measurement", head, rows);
     let buckets = |share: fn(&sim::plan::fidelity::IdleLength) -> f64| -> Vec<Bucket> {
         let bucket = |row: &sim::plan::fidelity::IdleLength| Bucket {
             from_ns: row.from_ns as f64,
@@ -153,8 +123,8 @@ fn fidelity(document: &Document, plan: &Plan) -> Section {
     if !plan.fidelity.idle_lengths.is_empty() {
         parts.push(lengths.part());
     }
-    let text = "The recorded run itself, simulated: the model's error where the truth is known.".to_owned();
-    Section { title: "How good the model is".to_owned(), text, parts }
+    let text = "The recorded run itself, simulated: the model's error where the truth is known.";
+    Section::new("How good the model is", text, parts)
 }
 
 fn sensitivity(document: &Document) -> Section {
@@ -171,16 +141,12 @@ fn sensitivity(document: &Document) -> Section {
             document.sensitivity.iter().filter_map(|load| Some((load.load, load.candidates.get(place)?))),
         );
         loads.sort_by(|(one, _), (other, _)| one.total_cmp(other));
-        let series = |points: Vec<Point>| Series { name: starred(candidate), style: Style::Line, points };
-        tail.series.push(series(
-            loads.iter().map(|(load, row)| Point::new(*load, row.p99_ns.map(|p99| p99.value))).collect(),
-        ));
-        let watts = |row: &Row| row.is_stable.then_some(row.server_watts);
-        power.series.push(series(loads.iter().map(|(load, row)| Point::new(*load, watts(row))).collect()));
+        let points = |value: fn(&Row) -> Option<f64>| {
+            loads.iter().map(move |(load, row)| Point::new(*load, value(row)))
+        };
+        tail.add(starred(candidate), Style::Line, points(|row| row.p99_ns.map(|p99| p99.value)));
+        let watts = points(|row| row.is_stable.then_some(row.server_watts));
+        power.add(starred(candidate), Style::Line, watts);
     }
-    Section {
-        title: "If the load changes".to_owned(),
-        text: String::new(),
-        parts: vec![tail.part(), power.part()],
-    }
+    Section::new("If the load changes", "", vec![tail.part(), power.part()])
 }

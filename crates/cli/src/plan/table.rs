@@ -33,23 +33,26 @@ fn fidelity(document: &Document) -> Table {
     let head = ["", "measured", "model", "error", "limit"];
     let mut table = Table::new(1, head.map(str::to_owned).to_vec());
     for row in &document.fidelity.rows {
-        let number = |value: Option<f64>| {
-            value.map_or("-".to_owned(), |value| match row.unit {
-                "us" => Unit::Nanoseconds.text(value * 1e3),
-                "/s" => Unit::PerSecond.text(value),
-                _ => format!("{value:.3}"),
-            })
-        };
-        let percent = |value: f64| format!("{:+.1} %", value * 100.0);
-        table.row(vec![
-            row.what.to_owned(),
-            number(row.measured),
-            number(row.modelled),
-            row.error.map_or("-".to_owned(), percent),
-            row.limit.map_or(String::new(), |limit| format!("{:.0} %", limit * 100.0)),
-        ]);
+        table.row([row.what.to_owned()].into_iter().chain(compared(row)).collect());
     }
     table
+}
+
+/// Measured, modelled, the error and its limit.
+pub fn compared(row: &sim::plan::Compared) -> [String; 4] {
+    let number = |value: Option<f64>| {
+        value.map_or("-".to_owned(), |value| match row.unit {
+            "us" => Unit::Nanoseconds.text(value * 1e3),
+            "/s" => Unit::PerSecond.text(value),
+            _ => format!("{value:.3}"),
+        })
+    };
+    [
+        number(row.measured),
+        number(row.modelled),
+        row.error.map_or("-".to_owned(), |error| format!("{:+.1} %", error * 100.0)),
+        row.limit.map_or(String::new(), |limit| format!("{:.0} %", limit * 100.0)),
+    ]
 }
 
 /// The idle lengths of both, by octaves, where they hold one percent of the time.

@@ -175,15 +175,10 @@ fn cards(outcome: &Outcome, year: Option<&Year>) -> Vec<Card> {
                 .judged(Some(outcome.verdict != Verdict::Missed)),
         );
     }
-    cards.extend(year.map(|year| Card {
-        what: "saved in a year at this load".to_owned(),
-        figure: year.money_text().or_else(|| year.carbon_text()).unwrap_or_else(|| year.to_string()),
-        remark: if tell::is_beyond_doubt(outcome) {
-            year.to_string()
-        } else {
-            format!("{year}; no saving is beyond doubt")
-        },
-        met: None,
+    cards.extend(year.map(|year| {
+        let doubt = if tell::is_beyond_doubt(outcome) { "" } else { "; no saving is beyond doubt" };
+        let figure = year.money_text().or_else(|| year.carbon_text()).unwrap_or_else(|| year.to_string());
+        Card::new("saved in a year at this load", figure, format!("{year}{doubt}"))
     }));
     cards
 }

@@ -251,21 +251,13 @@ fn learned(told: &Told) -> Section {
     });
     let mut parts = vec![Table::new("Waits", head, rows).part()];
     if !told.last.graph.is_empty() {
-        let rows = told.last.graph.iter().map(|edge| Row {
-            name: edge.request.to_string(),
-            cells: vec![
-                edge.from.clone(),
-                edge.to.clone(),
-                format!("{:?}", edge.by).to_lowercase(),
-                edge.times.to_string(),
-            ],
-            ..Row::default()
+        let rows = told.last.graph.iter().map(|edge| {
+            let by = format!("{:?}", edge.by).to_lowercase();
+            let cells = [edge.from.clone(), edge.to.clone(), by, edge.times.to_string()];
+            Row::new(edge.request.to_string(), cells)
         });
-        parts.push(Part::Table(Table {
-            title: "The ways that requests take, by the port to which they came".to_owned(),
-            head: ["port", "from", "to", "by", "times"].map(str::to_owned).to_vec(),
-            rows: rows.collect(),
-        }));
+        let title = "The ways that requests take, by the port to which they came";
+        parts.push(Table::new(title, ["port", "from", "to", "by", "times"], rows).part());
     }
     Section::new("What was learned", "", parts)
 }

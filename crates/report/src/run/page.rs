@@ -195,12 +195,12 @@ fn tracks<'a>(frames: &'a [Frame], summary: &'a Summary) -> Vec<Track<'a>> {
 fn over_time(tracks: &[Track<'_>]) -> Section {
     let time = || Quantity::new("seconds since the phase began", Unit::Seconds);
     let chart = |title: &str, see: &str, y: Quantity, style: Style, of: &dyn Fn(&Frame) -> Option<f64>| {
-        let series = |track: &Track<'_>| Series {
-            name: track.name.to_owned(),
-            style,
-            points: track.frames.iter().map(|frame| Point::new(frame.at.as_secs_f64(), of(frame))).collect(),
-        };
-        Lines { series: tracks.iter().map(series).collect(), ..Lines::new(title, see, time(), y) }
+        let mut lines = Lines::new(title, see, time(), y);
+        for track in tracks {
+            let points = track.frames.iter().map(|frame| Point::new(frame.at.as_secs_f64(), of(frame)));
+            lines.add(track.name, style, points);
+        }
+        lines
     };
     let awake = chart(
         "Workers awake",
@@ -383,10 +383,9 @@ fn residency(summary: &Summary) -> Option<Bars> {
     let busy = |shares: &[StateShare]| {
         Bar::new((1.0 - shares.iter().map(|share| share.share.as_f64()).sum::<f64>()).max(0.0))
     };
-    let idle = |(place, state): (usize, &&str)| BarPart {
-        name: (*state).to_owned(),
-        tone: Tone::Idle((place as f64 + 1.0) / states.len() as f64),
-        values: known.iter().map(|(_, shares)| share(shares, state)).collect(),
+    let idle = |(place, state): (usize, &&str)| {
+        let tone = Tone::Idle((place as f64 + 1.0) / states.len() as f64);
+        BarPart::new(*state, tone, known.iter().map(|(_, shares)| share(shares, state)))
     };
     let executing = BarPart::new("executing", Tone::Busy, known.iter().map(|(_, shares)| Some(busy(shares))));
     (!known.is_empty()).then(|| Bars {

@@ -87,10 +87,8 @@ pub fn stretches(outcome: &Outcome) -> impl Iterator<Item = (f64, &Stretch)> {
 /// Where CPU time goes, one bar to 100 % for each run.
 pub fn residency(title: &str, see: &str, runs: &[(String, &Outcome)]) -> Part {
     let states = states(runs.iter().map(|(_, outcome)| *outcome));
-    let part = |name: &str, tone: Tone, share: &dyn Fn(&Outcome) -> f64| BarPart {
-        name: name.to_owned(),
-        tone,
-        values: runs.iter().map(|(_, run)| has_figures(run).then(|| Bar::new(share(run)))).collect(),
+    let part = |name: &str, tone: Tone, share: &dyn Fn(&Outcome) -> f64| {
+        BarPart::new(name, tone, runs.iter().map(|(_, run)| has_figures(run).then(|| Bar::new(share(run)))))
     };
     let mut parts = vec![
         part(WORKING, Tone::Busy, &|run| run.working),

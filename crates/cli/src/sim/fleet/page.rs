@@ -140,10 +140,9 @@ fn tail(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
 
 /// The power that each part draws.
 fn power(fleets: &[&FleetOutcome]) -> Section {
-    let part = |place: usize, name: &str, of: fn(&sim::outcome::Power) -> f64| BarPart {
-        name: name.to_owned(),
-        tone: Tone::Contestant(place),
-        values: fleets.iter().map(|fleet| Some(Bar::new(of(&fleet.power)))).collect(),
+    let part = |place: usize, name: &str, of: fn(&sim::outcome::Power) -> f64| {
+        let values = fleets.iter().map(|fleet| Some(Bar::new(of(&fleet.power))));
+        BarPart::new(name, Tone::Contestant(place), values)
     };
     let bars = Bars {
         title: "Power".to_owned(),
@@ -193,8 +192,7 @@ fn course(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
     let over = |title: &str, see: &str, y: Quantity, of: &dyn Fn(&Stretch) -> Option<f64>| {
         let mut lines = Lines::new(title, see, Quantity::new("simulated time", Unit::Seconds), y);
         for fleet in fleets {
-            let series = (fleet.contestant.clone(), points(fleet, of));
-            lines.add(series.0, Style::Line, series.1);
+            lines.add(fleet.contestant.clone(), Style::Line, points(fleet, of));
         }
         lines
     };
@@ -215,8 +213,7 @@ fn course(facts: &Facts, fleets: &[&FleetOutcome]) -> Section {
             let of = |point: &Stretch| {
                 point.group_cpu_watts.get(place).map(|watts| watts / f64::from(group.servers.max(1)))
             };
-            let (name, points) = (group.policies.clone(), points(fleet, &of));
-            lines.add(name, Style::Line, points);
+            lines.add(group.policies.clone(), Style::Line, points(fleet, &of));
         }
         figures.push(lines.part());
     }
