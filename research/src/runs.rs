@@ -61,7 +61,7 @@ impl Runs {
         let tasks: Vec<Task> = missing.iter().map(|planned| planned.run.task.clone()).collect();
         progress.begin_part();
         let kept = Mutex::new((&mut *self, Ok(())));
-        let results = runner::run_all(&tasks, threads, |place, result| {
+        let results = runner::run_all(&tasks, threads, &Default::default(), |place, result| {
             let planned = missing[place];
             let took = used_since_last();
             if let Ok(outcome) = result {

@@ -10,8 +10,10 @@ pub mod recorded_waits;
 pub mod runner;
 pub mod scenario;
 pub mod statistics;
+mod stop;
 
 pub use engine::{Engine, Setup};
 pub use machine::Goal;
 pub use outcome::Outcome;
 pub use scenario::{Document, Scenario, ScenarioError};
+pub use stop::Stop;

@@ -7,6 +7,7 @@ use crate::engine::{End, Ended, Engine};
 use crate::outcome::Outcome;
 use crate::scenario::{Contestant, ScenarioError};
 use crate::statistics::Horizon;
+use crate::stop::Stop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -19,7 +20,11 @@ pub struct Task {
 
 impl Task {
     pub fn run(&self) -> Result<Outcome, ScenarioError> {
-        let first = self.run_once(self.seed)?;
+        self.run_unless(&Stop::default())
+    }
+
+    fn run_unless(&self, stop: &Stop) -> Result<Outcome, ScenarioError> {
+        let first = self.run_once(self.seed, stop)?;
         if first.setup().horizon == Horizon::Steady || first.end == End::Unstable {
             return Ok(Outcome::new(&self.contestant.name, &first));
         }
@@ -27,7 +32,7 @@ impl Task {
         let mut runs = vec![first];
         for more in 1..replications {
             // Far from the seeds of other cells, which people number from one.
-            runs.push(self.run_once(self.seed.wrapping_add(more << 32))?);
+            runs.push(self.run_once(self.seed.wrapping_add(more << 32), stop)?);
         }
         let outcome = Outcome::of_all(&self.contestant.name, &runs);
         Ok(outcome.unwrap_or_else(|| Outcome::new(&self.contestant.name, &runs[0])))
@@ -41,19 +46,26 @@ impl Task {
         Ok(ended)
     }
 
-    fn run_once(&self, seed: u64) -> Result<Ended, ScenarioError> {
+    fn run_once(&self, seed: u64, stop: &Stop) -> Result<Ended, ScenarioError> {
+        if stop.is_set() {
+            return Err(ScenarioError::Stopped);
+        }
         let (setup, jobs) = self.contestant.document.setup(&self.contestant.policies, seed)?;
-        let mut ended = Engine::new(setup, jobs).run();
+        let mut ended = Engine::new(setup, jobs).until(stop).run();
+        if stop.is_set() {
+            return Err(ScenarioError::Stopped);
+        }
         ended.check_load(&self.contestant.document)?;
         Ok(ended)
     }
 }
 
-/// Runs all of them on `threads` threads. `done` is told of each as it ends, with its place, from
-/// any thread.
+/// Runs all of them on `threads` threads, until `stop` is set: those that have not ended by then are
+/// [`ScenarioError::Stopped`]. `done` is told of each as it ends, with its place, from any thread.
 pub fn run_all(
     tasks: &[Task],
     threads: usize,
+    stop: &Stop,
     done: impl Fn(usize, &Result<Outcome, ScenarioError>) + Sync,
 ) -> Vec<Result<Outcome, ScenarioError>> {
     let next = AtomicUsize::new(0);
@@ -65,7 +77,7 @@ pub fn run_all(
                 loop {
                     let place = next.fetch_add(1, Ordering::Relaxed);
                     let Some(task) = tasks.get(place) else { break };
-                    let result = task.run();
+                    let result = task.run_unless(stop);
                     done(place, &result);
                     *results[place].lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(result);
                 }

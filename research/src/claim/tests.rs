@@ -73,7 +73,7 @@ fn judged(text: &str, watts: &[f64]) -> (Verdict, Option<f64>, Vec<String>) {
     let board = Board::new(&document).unwrap();
     assert_eq!(board.places.len(), 4);
     let task = board.places[0].planned.run.task.clone();
-    let outcome = sim::runner::run_all(&[task], 1, |_, _| {}).remove(0).unwrap();
+    let outcome = sim::runner::run_all(&[task], 1, &Default::default(), |_, _| {}).remove(0).unwrap();
     let outcomes: Vec<sim::Outcome> = (watts.iter())
         .map(|&watts| {
             let mut outcome = outcome.clone();

@@ -42,7 +42,7 @@ pub fn plan(args: &Args, source: &Source) -> Result<Plan> {
         }
     }
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    let outcomes = runner::run_all(&tasks, threads, |_, _| ());
+    let outcomes = runner::run_all(&tasks, threads, &Default::default(), |_, _| ());
     let outcomes: Vec<Outcome> =
         outcomes.into_iter().map(|outcome| outcome.map_err(usage)).collect::<Result<_>>()?;
     let mut loads = loads.iter().zip(outcomes.chunks(all.len())).map(|(&load, outcomes)| {

@@ -121,8 +121,8 @@ fn document(args: &Args) -> Result<Document> {
 fn simulate(checked: &[Checked], options: &Options) -> Result<Vec<Outcome>> {
     let tasks: Vec<Task> = checked.iter().map(|run| run.task.clone()).collect();
     let progress = Progress::new(tasks.len(), options.json);
-    let outcomes =
-        runner::run_all(&tasks, options.threads(), |place, _| progress.done(&tasks[place].contestant.name));
+    let done = |place: usize, _: &_| progress.done(&tasks[place].contestant.name);
+    let outcomes = runner::run_all(&tasks, options.threads(), &Default::default(), done);
     progress.end();
     outcomes.into_iter().map(|outcome| outcome.map_err(usage)).collect()
 }

@@ -185,7 +185,7 @@ const CELLS_AT_A_TIME: usize = 1024;
 fn simulate_some(cells: &[&Planned], options: &Options, file: &mut Cells, progress: &Progress) -> Result<()> {
     let tasks: Vec<Task> = cells.iter().map(|cell| cell.run.task.clone()).collect();
     let kept = Mutex::new((file, Ok(())));
-    let results = runner::run_all(&tasks, options.threads(), |place, result| {
+    let results = runner::run_all(&tasks, options.threads(), &Default::default(), |place, result| {
         let Planned { key, run } = cells[place];
         if let Ok(outcome) = result {
             let mut outcome = outcome.clone();

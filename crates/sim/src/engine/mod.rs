@@ -73,6 +73,7 @@ pub use setup::{
 };
 
 use crate::fleet::Leaf;
+use crate::stop::Stop;
 use ahead::Ahead;
 use cpu_set::CpuSet;
 use event_queue::EventQueue;
@@ -200,6 +201,7 @@ pub struct Engine {
     jobs: Jobs,
     /// Its load is its share of a fleet's.
     leaf: Option<Box<Leaf>>,
+    stop: Stop,
     /// The request that comes next, at `next_at`.
     next: Task,
     next_at: u64,

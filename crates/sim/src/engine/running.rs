@@ -13,6 +13,7 @@ use super::{
     Core, Doing, Engine, Later, Setup, cap, clients, core_policy, dvfs, idle, placement, pre_wake, quiescing,
     staging, wake_delay,
 };
+use crate::Stop;
 use crate::fleet::Leaf;
 use crate::statistics::Collector;
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ pub enum End {
     Precise,
     /// More work came than the machine can do: its figures mean nothing.
     Unstable,
+    /// The caller ended it before its time: its figures mean nothing.
+    Stopped,
 }
 
 /// More requests than this in the system at once are no queue but a flood.
@@ -36,6 +39,8 @@ const BACKLOG_SHARE: u64 = 50;
 const BACKLOG_MIN: u64 = 1000;
 /// So often the run looks whether it may end.
 const LOOK_EVERY: u64 = 1 << 14;
+/// So many events are between two looks whether it shall: a millisecond or two of computing.
+const EVENTS_BETWEEN: u32 = 1 << 14;
 
 /// A closed loop is first looked at after so long: a hundred requests of the shortest services
 /// \[D\].
@@ -102,6 +107,7 @@ impl Engine {
             sample_every: 0,
             sampled: Sample::default(),
             leaf: None,
+            stop: Stop::default(),
             jobs,
             hardware,
             setup,
@@ -111,6 +117,11 @@ impl Engine {
     /// The same as one server of a fleet: of the root's requests it serves those that ask it.
     pub(crate) fn into_leaf(self, leaf: Leaf) -> Self {
         Self { leaf: Some(Box::new(leaf)), is_watched: true, ..self }
+    }
+
+    /// The same, and it ends when the caller says so.
+    pub fn until(self, stop: &Stop) -> Self {
+        Self { stop: stop.clone(), ..self }
     }
 
     /// The same, and it keeps every answer: memory grows with the run.
@@ -173,7 +184,12 @@ impl Engine {
     fn go_on(&mut self) -> End {
         let stop_at = self.stop_at;
         let mut look_at = LOOK_EVERY;
+        let mut events = 0u32;
         loop {
+            if events % EVENTS_BETWEEN == 0 && self.stop.is_set() {
+                return End::Stopped;
+            }
+            events = events.wrapping_add(1);
             let (core_at, core) = self.events.next_core();
             let rare_at = self.events.next_rare();
             if core_at <= self.next_at && core_at <= rare_at {

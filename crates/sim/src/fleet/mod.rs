@@ -45,6 +45,7 @@ pub use outcome::{FleetOutcome, Group, Point, Waited};
 use crate::engine::{Engine, Setup};
 use crate::scenario::{Contestant, Document, Scenario, ScenarioError};
 use crate::statistics::Horizon;
+use crate::stop::Stop;
 use answers::{Answers, REQUESTS_MAX};
 use choice::Choice;
 use leaf::Root;
@@ -74,6 +75,8 @@ pub struct Fleet {
     length: Option<Duration>,
     replications: u32,
     seed: u64,
+    /// The caller's way to end it before its time.
+    pub stop: Stop,
 }
 
 struct Run {
@@ -157,6 +160,7 @@ impl Fleet {
             replications: if is_story && asked { scenario.run.replications.max(1) } else { 1 },
             seed,
             document,
+            stop: Stop::default(),
         })
     }
 
@@ -196,6 +200,9 @@ impl Fleet {
         let root = Root { choice: Choice::new(self.servers), seed, requests, until_ns, answers };
         let sums = self.serve(&root, threads, done)?;
         let story = Story::tell(self, &root, self.jobs(seed)?);
+        if self.stop.is_set() {
+            return Err(ScenarioError::Stopped);
+        }
         Ok(Run { requests, until_ns, sums, story })
     }
 
@@ -204,7 +211,7 @@ impl Fleet {
         let mut jobs = self.jobs(seed)?;
         let end_ns = self.length.map_or(u64::MAX, Duration::as_nanos);
         let (mut requests, mut last_ns) = (0, 0);
-        while requests < self.requests {
+        while requests < self.requests && !self.stop.is_set() {
             match jobs.next().map(|job| job.at.as_nanos()) {
                 Some(at_ns) if at_ns <= end_ns => (requests, last_ns) = (requests + 1, at_ns),
                 // The load ends by itself, or the time is over.
@@ -241,7 +248,7 @@ impl Fleet {
                 scope.spawn(|| {
                     loop {
                         let server = next.fetch_add(1, Ordering::Relaxed);
-                        if server >= self.servers {
+                        if server >= self.servers || self.stop.is_set() {
                             break;
                         }
                         let served = self.serve_one(root, server);
@@ -266,7 +273,7 @@ impl Fleet {
             ..plain.clone()
         };
         let jobs = self.jobs(root.seed)?;
-        let mut ended = Engine::new(setup, jobs).into_leaf(root.leaf(server)).run();
+        let mut ended = Engine::new(setup, jobs).until(&self.stop).into_leaf(root.leaf(server)).run();
         ended.check_load(&self.document)?;
         Ok(Served::new(group, &ended, self.points()))
     }

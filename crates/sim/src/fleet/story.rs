@@ -49,7 +49,7 @@ impl Story {
         let mut stretches = Vec::with_capacity(points);
         let mut open = Open::new();
         let mut keys = root.keys();
-        for (request, job) in (0..root.requests).zip(jobs) {
+        for (request, job) in (0..root.requests).zip(jobs).take_while(|_| !fleet.stop.is_set()) {
             let key = keys.bits();
             let place = (job.at.as_nanos() / every_ns) as usize;
             while stretches.len() < place.min(points - 1) {

@@ -90,7 +90,7 @@ mod tests {
             Task { contestant: Contestant { name, policies, document }, seed: 1 }
         };
         let tasks: Vec<Task> = all.iter().map(task).collect();
-        let outcomes = run_all(&tasks, 2, |_, _| ());
+        let outcomes = run_all(&tasks, 2, &Default::default(), |_, _| ());
         let all = all
             .into_iter()
             .zip(outcomes)

@@ -16,4 +16,7 @@ pub enum ScenarioError {
     },
     #[error("{}: {key}: {problem}\n\nhint: {fix}", path.display())]
     Wrong { path: PathBuf, key: String, problem: String, fix: String },
+    /// The caller has set the [`Stop`](crate::Stop) of its runs.
+    #[error("the simulation was stopped before its end")]
+    Stopped,
 }

@@ -23,6 +23,7 @@ mod series;
 mod shards;
 mod siblings;
 mod stealing;
+mod stopping;
 mod streams;
 mod threads;
 mod waking;
@@ -52,6 +53,6 @@ pub(crate) fn run(set: &[(&str, toml::Value)], policies: &str, seed: u64) -> Out
 }
 
 pub(crate) fn run_many(tasks: &[Task], threads: usize) -> Vec<Outcome> {
-    let results = run_all(tasks, threads, |_, _| {});
+    let results = run_all(tasks, threads, &Default::default(), |_, _| {});
     results.into_iter().map(|result| result.unwrap_or_else(|error| panic!("{error}"))).collect()
 }
