@@ -33,3 +33,5 @@ pub mod run_folder;
 pub mod table;
 pub mod terminal;
 mod text;
+
+pub use text::distinct;

@@ -5,7 +5,9 @@
 //! Tables are made from the file alone, so a sweep that was resumed ends with the same files as one
 //! that was not.
 
-use super::results::Entry;
+use super::columns::{Columns, Rows};
+use super::page::Swept;
+use super::results::{Entry, of_runs};
 use crate::exit::{Exit, coded, usage};
 use anyhow::{Context as _, Result};
 use linux::SafeFolder;
@@ -28,6 +30,12 @@ pub struct Key {
 }
 
 impl Key {
+    /// As progress calls it: `workload.rate=10k menu`.
+    pub fn name(&self) -> String {
+        let axes = self.axes.iter().map(|(axis, value)| format!("{axis}={value}"));
+        axes.chain([self.contestant.clone()]).collect::<Vec<_>>().join(" ")
+    }
+
     /// For looking up: one text for one key.
     pub fn text(&self) -> String {
         format!("{:?} {:?} {} {}", self.axes, self.contestant, self.seed, self.scenario)
@@ -39,6 +47,14 @@ pub struct Cell {
     pub key: Key,
     /// The results; without its time series.
     pub run: Entry,
+}
+
+impl Cell {
+    /// The cell as the page of a sweep takes it.
+    pub fn swept(&self) -> Swept<'_> {
+        let axes = self.key.axes.iter().map(|(axis, value)| (axis.as_str(), value.as_str()));
+        Swept { axes: axes.collect(), outcome: &self.run.outcome }
+    }
 }
 
 #[derive(Debug)]
@@ -100,6 +116,15 @@ impl Cells {
         let written = self.file.seek(SeekFrom::End(0)).and_then(|_| self.file.write_all(&line));
         written.with_context(|| format!("cannot write {}; free some space", self.path.display()))
     }
+}
+
+/// `cells.csv`: a row for each cell, its axes first.
+pub fn columns(cells: &[Cell]) -> Columns {
+    let axes = cells.first().into_iter().flat_map(|cell| cell.key.axes.keys());
+    let rows = axes.fold(Rows::of(cells), |rows, axis| {
+        rows.text(axis.as_str(), |cell| cell.key.axes.get(axis).cloned())
+    });
+    of_runs(rows.text("contestant", |cell| cell.key.contestant.clone()), cells, |cell| &cell.run)
 }
 
 /// FNV-1a with 64 bits, as 16 hexadecimal digits: the same on every machine and in every version,

@@ -5,6 +5,7 @@
 //! has not got (an idle state that its machine lacks, a deadline that was not set, the times of an
 //! unstable run) is absent, never zero.
 
+use super::columns::Rows;
 use sim::Outcome;
 use sim::outcome::{Estimate, StateShare, Verdict};
 use std::fmt;
@@ -208,28 +209,17 @@ impl Figure {
         }
     }
 
-    /// Its columns in a file: the figure, and the ends of its interval if it has one.
-    pub fn columns(&self) -> Vec<String> {
-        let (name, suffix) = (self.to_string(), self.unit().suffix());
-        let mut columns = vec![format!("{name}{suffix}")];
-        if self.has_interval() {
-            columns.extend([format!("{name}_low{suffix}"), format!("{name}_high{suffix}")]);
-        }
-        columns
+    /// The name of its column in a file.
+    pub fn column(&self) -> String {
+        format!("{self}{}", self.unit().suffix())
     }
 
-    /// Empty where there is nothing.
-    pub fn cells(&self, run: &Outcome) -> Vec<String> {
-        let found = self.of(run);
-        let or_empty = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        let mut cells = vec![or_empty(found.map(|found| found.value))];
+    /// Adds its columns to a table: the figure, and the ends of its interval if it has one.
+    pub fn add<'a, R>(&self, rows: Rows<'a, R>, run: impl Fn(&'a R) -> &'a Outcome) -> Rows<'a, R> {
         if self.has_interval() {
-            let interval = found.and_then(|found| found.interval());
-            let (low, high) =
-                (interval.map(|interval| interval.low()), interval.map(|interval| interval.high()));
-            cells.extend([or_empty(low), or_empty(high)]);
+            return rows.estimate(&self.to_string(), self.unit().suffix(), |row| self.of(run(row)));
         }
-        cells
+        rows.number(self.column(), |row| self.of(run(row)).map(|found| found.value))
     }
 
     fn has_interval(&self) -> bool {

@@ -4,10 +4,12 @@ pub use crate::run_folder::{
     INFO, Kind, Place, REPORT, clear, create, name_of, started, write, write_info, write_report,
 };
 
+use crate::columns::{self, Columns};
 use crate::exit::usage;
 use anyhow::{Context as _, Result};
 use report::run::RunInfo;
 use sim::Document;
+use std::path::Path;
 
 /// `run.toml`: the command, the scenario in force with every default, the machine that simulated.
 pub fn info(document: &Document, name: String, title: String, started: String) -> Result<RunInfo> {
@@ -21,6 +23,11 @@ pub fn info(document: &Document, name: String, title: String, started: String) -
     let scenario = toml::Table::try_from(&scenario).context("the scenario in force")?;
     config.insert(SCENARIO.to_owned(), scenario.into());
     Ok(RunInfo { name, config, ..KIND.info(started, title, &METHOD) })
+}
+
+/// Writes a table as a CSV file.
+pub fn write_table(folder: &Path, name: &str, table: &Columns) -> Result<()> {
+    write(folder, name, |file| columns::write(table, file))
 }
 
 const KIND: Kind = Kind { name: "sim", mark: OUTCOMES };

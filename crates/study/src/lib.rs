@@ -10,9 +10,12 @@
 //!   changes.rs    the changes of `--set`
 //!   grid.rs       the cells, and which of them a changed scenario leaves
 //!   cells.rs      finished cells, kept in a file that survives a kill
+//!   columns.rs    tables as typed columns: CSV files, data frames
+//!   sweep.rs      every cell of a grid, in a folder that can be gone on with
 //!   figures.rs    the figures of a run by name: for tables, CSV files and plots
 //!   paired.rs     contestants against one of them, on the same chance
 //!   results.rs    for programs: one JSON document, CSV files
+//!   fleet.rs      the same of fleets
 //!   folder.rs     files that are whole or not there
 //!   progress.rs   how far it is
 //!   kit/          an archive of what a machine showed, and the table of such archives
@@ -26,7 +29,9 @@ extern crate report as _;
 
 pub mod cells;
 pub mod changes;
+pub mod columns;
 pub mod figures;
+pub mod fleet;
 pub mod folder;
 pub mod grid;
 pub mod kit;
@@ -36,5 +41,6 @@ pub mod paired;
 pub mod progress;
 pub mod prove;
 pub mod results;
+pub mod sweep;
 
 use report::{exit, run_folder};

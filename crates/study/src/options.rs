@@ -9,7 +9,7 @@ use crate::exit::usage;
 use anyhow::Result;
 use sim::runner::Task;
 use sim::scenario::{Contestant, Estimates};
-use sim::{Document, Scenario, policies};
+use sim::{Document, Scenario, ScenarioError, policies};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -41,11 +41,7 @@ impl Options {
     /// The document of `path` with the changes of the command line.
     pub fn document(&self, path: Option<&Path>) -> Result<Document> {
         let path = path.ok_or_else(|| usage(NO_SCENARIO))?;
-        let document = Document::read(path, &estimates_for(path)?)
-            .map_err(|error| usage(with_nearest(error.to_string().trim_end())))?;
-        // Of the contestants in the file: `--policy` may leave some of them out.
-        document.check_params().map_err(usage)?;
-        Ok(document)
+        checked(Document::read(path, &estimates_for(path)?))
     }
 
     /// The document of `path` with every `--set`. Several values for one are refused: `why`, and the
@@ -98,6 +94,14 @@ impl Options {
         let all = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         self.threads.map_or_else(all, NonZeroUsize::get)
     }
+}
+
+/// A document as it was read, the parameters of its policies checked.
+pub fn checked(read: Result<Document, ScenarioError>) -> Result<Document> {
+    let document = read.map_err(|error| usage(with_nearest(error.to_string().trim_end())))?;
+    // Of the contestants in the file: `--policy` may leave some of them out.
+    document.check_params().map_err(usage)?;
+    Ok(document)
 }
 
 /// `document` with one key changed; an error names the flag.
@@ -211,9 +215,17 @@ hint: roost sim run scenarios/mmk.toml
           utilisation = 0.3
       docs/scenarios.md has every key";
 
-/// Says how much of a load's shape a run plays, where that is not all of it: the beginning of a day
-/// is no day.
+/// Says on standard error how much of a load's shape a run plays, where that is not all of it.
 pub fn tell_of_shape(document: &Document) -> Result<()> {
+    if let Some(short) = short_shape(document)? {
+        eprintln!("{short}");
+    }
+    Ok(())
+}
+
+/// How much of a load's shape a run plays, where that is not all of it: the beginning of a day is no
+/// day.
+pub fn short_shape(document: &Document) -> Result<Option<String>> {
     let scenario = document.scenario().map_err(usage)?;
     let shape = scenario.workload.shape.shape().map_err(usage)?;
     let compression = scenario.workload.compression;
@@ -223,17 +235,16 @@ pub fn tell_of_shape(document: &Document) -> Result<()> {
     let profile = setup.as_ref().and_then(|(_, jobs)| jobs.profile());
     let by_requests = profile.map(|profile| profile.time_of(scenario.run.requests as f64));
     let by_length = scenario.run.length.map(|length| length.0);
-    let Some(run) = by_requests.into_iter().chain(by_length).min() else { return Ok(()) };
-    if let Some(short) = workload::shape_played::short(&shape, run, compression) {
+    let Some(run) = by_requests.into_iter().chain(by_length).min() else { return Ok(None) };
+    Ok(workload::shape_played::short(&shape, run, compression).map(|short| {
         let said = short.text("workload.compression = ");
         let requests = scenario.run.requests;
         let cause = match by_length {
             Some(length) if length <= run => String::new(),
             _ => format!(" (run.requests = {requests} end it by then)"),
         };
-        eprintln!("{}: workload.shape: {said}{cause}", document.path().display());
-    }
-    Ok(())
+        format!("{}: workload.shape: {said}{cause}", document.path().display())
+    }))
 }
 
 /// Where a run's folder goes: as named, or `runs/sim-NAME-DATE-TIME`. All runs of a kind have the

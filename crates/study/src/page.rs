@@ -31,6 +31,7 @@ use super::figures::Figure;
 use super::paired::Compared;
 use super::results::Results;
 use machine::Platform;
+use report::distinct;
 use report::figures::{Basis, Page};
 use report::run::RunInfo;
 use sim::statistics::Quantity;
@@ -82,7 +83,7 @@ impl Facts {
 
 /// A page without results: summary, cards and sections are still to be filled in.
 pub fn head(facts: &Facts) -> Page {
-    let machines = parts::distinct(facts.machines.iter().map(|machine| machine.name.as_str()));
+    let machines = distinct(facts.machines.iter().map(|machine| machine.name.as_str()));
     let on = if machines.is_empty() { String::new() } else { format!("on {}", machines.join(", ")) };
     let line = [
         facts.started.clone(),
@@ -124,14 +125,7 @@ pub fn head(facts: &Facts) -> Page {
 
 /// Sources of the machines' tables; machines that differ in nothing but their size, once.
 fn sources(machines: &[Platform]) -> Vec<(String, Vec<String>)> {
-    let mut sources: Vec<(String, Vec<String>)> = Vec::new();
-    for machine in machines {
-        let source = (machine.name.clone(), machine.sources.clone());
-        if !sources.contains(&source) {
-            sources.push(source);
-        }
-    }
-    sources
+    distinct(machines.iter().map(|machine| (machine.name.clone(), machine.sources.clone())))
 }
 
 /// Response times at the quantile that a goal names, or the 99th percentile.

@@ -4,12 +4,12 @@
 //! that differ beyond doubt, because both had the same congested spells. Here is the interval of the
 //! difference; see [`sim::statistics::Portions`].
 
+use super::columns::{Columns, Rows};
 use super::figures::{Figure, Unit};
 use serde::Serialize;
 use sim::Outcome;
-use sim::outcome::Verdict;
+use sim::outcome::{Estimate, Verdict};
 use sim::statistics::{Difference, Interval, Portion, Quantity};
-use std::io::{self, Write};
 
 /// A contestant's figure less that of the reference.
 #[derive(Clone, Debug, Serialize)]
@@ -63,33 +63,17 @@ pub fn against(reference: &str, outcomes: &[Outcome]) -> Vec<Compared> {
 }
 
 /// `differences.csv`: a row for each contestant and figure.
-pub fn write(compared: &[Compared], to: impl Write) -> io::Result<()> {
-    let mut csv = csv::Writer::from_writer(to);
-    csv.write_record([
-        "contestant",
-        "against",
-        "figure",
-        "difference",
-        "difference_low",
-        "difference_high",
-        "relative",
-        "relative_low",
-        "relative_high",
-        "pairs",
-        "of",
-    ])?;
-    let ends = |interval: Option<Interval>| {
-        let of =
-            |end: fn(&Interval) -> f64| interval.map_or_else(String::new, |found| end(&found).to_string());
-        [of(|found| found.estimate), of(Interval::low), of(Interval::high)]
-    };
-    for Compared { contestant, against, figure, difference } in compared {
-        let names = [contestant.clone(), against.clone(), column_of(figure)];
-        let numbers = ends(Some(difference.absolute)).into_iter().chain(ends(difference.relative));
-        let pairs = [difference.pairs.to_string(), portions_name(difference.portion).to_owned()];
-        csv.write_record(names.into_iter().chain(numbers).chain(pairs))?;
-    }
-    csv.flush()
+pub fn columns(compared: &[Compared]) -> Columns {
+    let estimate = |found: Interval| Estimate { value: found.estimate, half_width: Some(found.half_width) };
+    Rows::of(compared)
+        .text("contestant", |one| one.contestant.clone())
+        .text("against", |one| one.against.clone())
+        .text("figure", |one| one.figure.column())
+        .estimate("difference", "", |one| Some(estimate(one.difference.absolute)))
+        .estimate("relative", "", |one| one.difference.relative.map(estimate))
+        .count("pairs", |one| one.difference.pairs as u64)
+        .text("of", |one| portions_name(one.difference.portion).to_owned())
+        .end()
 }
 
 /// The kinds of portions that the differences rest on, and how many pairs: `48 batches`.
@@ -113,12 +97,8 @@ fn portions_name(portion: Portion) -> &'static str {
     }
 }
 
-fn column_of(figure: &Figure) -> String {
-    figure.columns().swap_remove(0)
-}
-
 fn column<S: serde::Serializer>(figure: &Figure, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&column_of(figure))
+    to.serialize_str(&figure.column())
 }
 
 /// `-12.3% ±0.8`, in percent of the reference; `-` where it is nothing.
@@ -212,7 +192,7 @@ mod tests {
         assert_eq!(basis(&[compared(10, Portion::Replication)]), "10 replications");
         assert_eq!(basis(&[]), "");
         let mut file = Vec::new();
-        write(&all[..1], &mut file).unwrap();
+        super::super::columns::write(&columns(&all[..1]), &mut file).unwrap();
         let text = String::from_utf8(file).unwrap();
         assert!(text.ends_with("a,b,mean_ns,1,0,2,0,0,0,48,batches\n"), "{text}");
     }

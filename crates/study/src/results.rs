@@ -1,15 +1,16 @@
-//! Results for programs: one JSON document, and CSV files that pandas and DuckDB open as
+//! Results for programs: one JSON document, and tables: pandas and DuckDB open their CSV files as
 //! they stand.
 
+use super::columns::{Columns, Rows};
 use super::figures::Figure;
 use super::options::Checked;
 use super::paired::{self, Compared};
 use machine::Platform;
+use report::distinct;
 use serde::{Deserialize, Serialize};
-use sim::outcome::{Estimate, Verdict};
+use sim::outcome::{Estimate, Point, Responses, Verdict};
 use sim::statistics::{Precision, Quantity};
 use sim::{Document, Goal, Outcome};
-use std::io::{self, Write};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
@@ -58,10 +59,11 @@ const FORMAT: u32 = 1;
 impl Entry {
     /// A contestant's run and its goal.
     pub fn new(checked: &Checked, outcome: Outcome) -> Self {
+        let judge = |goal| Judged::new(goal, outcome.verdict, Some(&outcome.responses));
         Self {
             machine: checked.platform.name.clone(),
             precision: checked.scenario.run.precision,
-            goal: checked.scenario.goal.map(|goal| judge(goal, &outcome)),
+            goal: checked.scenario.goal.map(judge),
             outcome,
         }
     }
@@ -87,14 +89,16 @@ impl Entry {
     }
 }
 
-/// The estimate decides; how sure it is, its interval tells.
-fn judge(goal: Goal, outcome: &Outcome) -> Judged {
-    if outcome.verdict == Verdict::Unstable {
-        return Judged { goal, found_ns: None, met: Some(false) };
+impl Judged {
+    /// The estimate decides; how sure it is, its interval tells.
+    pub fn new(goal: Goal, verdict: Verdict, responses: Option<&Responses>) -> Self {
+        if verdict == Verdict::Unstable {
+            return Self { goal, found_ns: None, met: Some(false) };
+        }
+        let found_ns = Quantity::of(goal).and_then(|quantity| responses?.at(quantity));
+        let met = found_ns.map(|found| found.value <= goal.latency.as_nanos() as f64);
+        Self { goal, found_ns, met }
     }
-    let found_ns = Quantity::of(goal).and_then(|quantity| outcome.responses.at(quantity));
-    let met = found_ns.map(|found| found.value <= goal.latency.as_nanos() as f64);
-    Judged { goal, found_ns, met }
 }
 
 impl Results {
@@ -105,12 +109,7 @@ impl Results {
         outcomes: Vec<Outcome>,
         against: Option<&str>,
     ) -> Self {
-        let mut machines: Vec<Platform> = Vec::new();
-        for run in checked {
-            if !machines.contains(&run.platform) {
-                machines.push(run.platform.clone());
-            }
-        }
+        let machines = distinct(checked.iter().map(|run| &run.platform));
         let first = checked.first().map(|run| &run.scenario);
         let file = document.path().display().to_string();
         let title = first.map(|scenario| scenario.title.clone()).filter(|title| !title.is_empty());
@@ -126,97 +125,59 @@ impl Results {
             title: title.unwrap_or(file),
             assumptions: first.map(|scenario| scenario.assumptions.clone()).unwrap_or_default(),
             estimates,
-            machines,
+            machines: machines.into_iter().cloned().collect(),
             is_trace: first.is_some_and(|scenario| scenario.workload.trace.is_some()),
             entries: checked.iter().zip(outcomes).map(|(run, outcome)| Entry::new(run, outcome)).collect(),
         }
     }
 
-    pub fn write_summary(&self, to: impl Write) -> io::Result<()> {
-        let mut csv = csv::Writer::from_writer(to);
-        let figures = Figure::of_all(self.entries.iter().map(|entry| &entry.outcome));
-        let first = ["contestant"].map(str::to_owned).into_iter();
-        csv.write_record(first.chain(RUN_COLUMNS.map(str::to_owned)).chain(columns(&figures)))?;
-        for entry in &self.entries {
-            let first = std::iter::once(entry.outcome.contestant.clone());
-            csv.write_record(first.chain(run_cells(entry)).chain(cells(&figures, &entry.outcome)))?;
-        }
-        csv.flush()
+    /// `summary.csv`: one row per contestant, how it was run and its figures.
+    pub fn summary(&self) -> Columns {
+        let rows = Rows::of(&self.entries).text("contestant", |entry| entry.outcome.contestant.clone());
+        of_runs(rows, &self.entries, |entry| entry)
     }
 
     /// `points.csv`: the time series, one row per contestant and point.
-    pub fn write_points(&self, to: impl Write) -> io::Result<()> {
-        let mut csv = csv::Writer::from_writer(to);
-        let mut states: Vec<&str> = Vec::new();
-        for state in self.entries.iter().flat_map(|entry| &entry.outcome.states) {
-            if !states.contains(&state.name.as_str()) {
-                states.push(&state.name);
-            }
-        }
-        let plain = [
-            "contestant",
-            "until_s",
-            "throughput",
-            "mean_ns",
-            "p99_ns",
-            "cpu_watts",
-            "active_cores",
-            "awake_cores",
-            "mhz",
-        ];
-        let residency = states.iter().map(|state| format!("residency.{state}"));
-        csv.write_record(plain.map(str::to_owned).into_iter().chain(residency))?;
-        let or_empty = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        for Entry { outcome, .. } in &self.entries {
-            for point in &outcome.points {
-                let plain = [
-                    outcome.contestant.clone(),
-                    point.until_s.to_string(),
-                    point.rate.to_string(),
-                    or_empty(point.mean_ns),
-                    or_empty(point.p99_ns),
-                    point.cpu_watts.to_string(),
-                    point.active.to_string(),
-                    point.awake.to_string(),
-                    or_empty(point.mhz),
-                ];
-                let asleep = states.iter().map(|state| {
-                    let place = outcome.states.iter().position(|other| other.name == *state);
-                    or_empty(place.and_then(|place| point.asleep.get(place).copied()))
-                });
-                csv.write_record(plain.into_iter().chain(asleep))?;
-            }
-        }
-        csv.flush()
+    pub fn points(&self) -> Columns {
+        let runs = || self.entries.iter().map(|entry| &entry.outcome);
+        let states = distinct(runs().flat_map(|run| run.states.iter().map(|state| state.name.as_str())));
+        let points: Vec<(&Outcome, &Point)> =
+            runs().flat_map(|run| run.points.iter().map(move |point| (run, point))).collect();
+        let rows = Rows::of(&points)
+            .text("contestant", |(run, _)| run.contestant.clone())
+            .number("until_s", |(_, point)| point.until_s)
+            .number("throughput", |(_, point)| point.rate)
+            .number("mean_ns", |(_, point)| point.mean_ns)
+            .number("p99_ns", |(_, point)| point.p99_ns)
+            .number("cpu_watts", |(_, point)| point.cpu_watts)
+            .number("active_cores", |(_, point)| point.active)
+            .number("awake_cores", |(_, point)| point.awake)
+            .number("mhz", |(_, point)| point.mhz);
+        let with_states = states.iter().fold(rows, |rows, state| {
+            rows.number(format!("residency.{state}"), |(run, point)| {
+                let place = run.states.iter().position(|other| other.name == *state)?;
+                point.asleep.get(place).copied()
+            })
+        });
+        with_states.end()
     }
 }
 
-pub const RUN_COLUMNS: [&str; 9] =
-    ["policies", "machine", "seed", "verdict", "replications", "requests", "length_s", "goal", "goal_met"];
-
-pub fn run_cells(entry: &Entry) -> [String; 9] {
-    let outcome = &entry.outcome;
-    let goal = entry.goal.as_ref();
-    [
-        outcome.policies.clone(),
-        entry.machine.clone(),
-        outcome.seed.to_string(),
-        verdict_name(outcome.verdict).to_owned(),
-        outcome.replications.to_string(),
-        outcome.requests.to_string(),
-        outcome.length_s.to_string(),
-        goal.map_or_else(String::new, |goal| goal.goal.to_string()),
-        goal.and_then(|goal| goal.met).map_or_else(String::new, |met| met.to_string()),
-    ]
-}
-
-/// The names of the figures' columns.
-pub fn columns(figures: &[Figure]) -> impl Iterator<Item = String> {
-    figures.iter().flat_map(Figure::columns)
-}
-
-pub fn cells(figures: &[Figure], outcome: &Outcome) -> impl Iterator<Item = String> {
-    figures.iter().flat_map(|figure| figure.cells(outcome))
+/// A table with the columns of runs added: how each was made, and its figures.
+pub fn of_runs<'a, R>(rows: Rows<'a, R>, all: &'a [R], entry: fn(&R) -> &Entry) -> Columns {
+    let run = |row: &'a R| &entry(row).outcome;
+    let goal = |row| entry(row).goal.as_ref();
+    let rows = rows
+        .text("policies", |row| run(row).policies.clone())
+        .text("machine", |row| entry(row).machine.clone())
+        .count("seed", |row| run(row).seed)
+        .text("verdict", |row| verdict_name(run(row).verdict).to_owned())
+        .count("replications", |row| u64::from(run(row).replications))
+        .count("requests", |row| run(row).requests)
+        .number("length_s", |row| run(row).length_s)
+        .text("goal", |row| goal(row).map(|goal| goal.goal.to_string()))
+        .truth("goal_met", |row| goal(row).and_then(|goal| goal.met));
+    Figure::of_all(all.iter().map(run)).iter().fold(rows, |rows, figure| figure.add(rows, run)).end()
 }
 
 pub fn verdict_name(verdict: Verdict) -> &'static str {

@@ -1,13 +1,11 @@
 //! `roost sim fleet`: servers behind a root, whose tail is that of the slowest leaf.
 //!
 //! ```text
-//!   results.rs    one JSON document, CSV files
 //!   summary.rs    the tables at the end
 //!   page.rs       report.html
 //! ```
 
 mod page;
-mod results;
 mod summary;
 
 use super::options::{self, Checked, Options};
@@ -18,12 +16,12 @@ use super::{folder, print};
 use crate::exit::{Exit, usage};
 use crate::table;
 use anyhow::Result;
-use results::FleetResults;
 use sim::Document;
 use sim::fleet::Fleet;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use study::fleet::FleetResults;
 use toml::Value;
 
 /// Simulate many servers behind a root that asks several for each request and waits for the slowest
@@ -65,10 +63,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let json = serde_json::to_string_pretty(&results)?;
     folder::clear(&place, &[])?;
     folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;
-    folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
-    folder::write(&place, FANOUTS, |file| results.write_fanouts(file))?;
-    folder::write(&place, GROUPS, |file| results.write_groups(file))?;
-    folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
+    folder::write_table(&place, folder::SUMMARY, &results.summary())?;
+    folder::write_table(&place, FANOUTS, &results.fanouts())?;
+    folder::write_table(&place, GROUPS, &results.groups())?;
+    folder::write_table(&place, folder::POINTS, &results.points())?;
     let info = folder::info(&document, folder::name_of(&place), about.title.clone(), started)?;
     folder::write_report(&place, &page::page(&Facts::new(&info, &about, &scenario), &results))?;
     folder::write_info(&place, &info)?;
@@ -112,6 +110,7 @@ const GROUPS: &str = "groups.csv";
 mod tests {
     use super::*;
     use std::path::Path;
+    use study::columns::{self, Columns};
 
     const PLAIN: &str = "
         goal = \"1ms@p99\"
@@ -148,15 +147,15 @@ mod tests {
     #[test]
     fn files_have_a_row_for_each_thing_and_a_cell_for_each_column() {
         let results = results();
-        let rows = |write: &dyn Fn(&mut Vec<u8>) -> std::io::Result<()>| {
+        let rows = |table: Columns| {
             let mut file = Vec::new();
-            write(&mut file).unwrap();
+            columns::write(&table, &mut file).unwrap();
             // The reader refuses rows that are longer or shorter than the first.
             let mut reader = csv::Reader::from_reader(&file[..]);
             let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
             (reader.headers().unwrap().clone(), rows)
         };
-        let (heads, summary) = rows(&|file| results.write_summary(file));
+        let (heads, summary) = rows(results.summary());
         assert_eq!(summary.len(), 2);
         let cell = |name: &str| heads.iter().position(|head| head == name).map(|at| &summary[0][at]);
         assert_eq!(
@@ -166,9 +165,9 @@ mod tests {
         let root = results.fleets[0].outcome.root().unwrap().p99_ns.unwrap().value;
         assert_eq!(cell("p99_ns").and_then(|cell| cell.parse().ok()), Some(root));
         // Of 1, 10 and 12 leaves.
-        assert_eq!(rows(&|file| results.write_fanouts(file)).1.len(), 2 * 3);
-        assert_eq!(rows(&|file| results.write_groups(file)).1.len(), 2);
-        assert_eq!(rows(&|file| results.write_points(file)).1.len(), 2 * 8);
+        assert_eq!(rows(results.fanouts()).1.len(), 2 * 3);
+        assert_eq!(rows(results.groups()).1.len(), 2);
+        assert_eq!(rows(results.points()).1.len(), 2 * 8);
         let json = serde_json::to_value(&results).unwrap();
         assert_eq!(json["fleets"][1]["contestant"], "poll");
         assert_eq!(json["fleets"][1]["goal"]["goal"], "1ms@p99");

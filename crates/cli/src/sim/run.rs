@@ -52,9 +52,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let json = serde_json::to_string_pretty(&results)?;
     folder::clear(&place, &[])?;
     folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;
-    folder::write(&place, folder::SUMMARY, |file| results.write_summary(file))?;
-    folder::write(&place, folder::DIFFERENCES, |file| paired::write(&results.differences, file))?;
-    folder::write(&place, folder::POINTS, |file| results.write_points(file))?;
+    folder::write_table(&place, folder::SUMMARY, &results.summary())?;
+    folder::write_table(&place, folder::DIFFERENCES, &paired::columns(&results.differences))?;
+    folder::write_table(&place, folder::POINTS, &results.points())?;
     let info = folder::info(&document, folder::name_of(&place), results.title.clone(), started)?;
     folder::write_info(&place, &info)?;
     let facts = Facts::new(&info, &results, &document.scenario().map_err(usage)?);

@@ -2,9 +2,10 @@
 //! figures.
 
 use super::figures::Figure;
-use super::paired::{self, Compared};
+use super::paired;
 use super::results::{Entry, Results};
 use crate::table::{TIE, Table, wrap};
+use report::distinct;
 use sim::outcome::Verdict;
 use sim::statistics::Difference;
 use std::fmt::Write as _;
@@ -129,13 +130,8 @@ fn differences(results: &Results) -> (String, Table) {
         "against {reference}, on the same arrivals, services and noise; 95% intervals of {}",
         paired::basis(compared)
     );
-    let mut columns: Vec<&Figure> = Vec::new();
-    for Compared { figure, .. } in compared {
-        let is_shown = *figure != Figure::Plain("core_watts") && *figure != Figure::Plain("server_watts");
-        if is_shown && !columns.contains(&figure) {
-            columns.push(figure);
-        }
-    }
+    let is_shown = |figure: &&Figure| !matches!(figure, Figure::Plain("core_watts" | "server_watts"));
+    let columns = distinct(compared.iter().map(|one| &one.figure).filter(is_shown));
     let header = std::iter::once(String::new()).chain(columns.iter().map(|figure| self::heading(figure)));
     let mut table = Table::new(1, header.collect());
     for Entry { outcome, .. } in &results.entries {
@@ -159,12 +155,8 @@ fn differences(results: &Results) -> (String, Table) {
 /// Late answers, a column for each class that has a deadline.
 fn deadlines(entries: &[Entry]) -> Table {
     let stable = || entries.iter().filter(|entry| has_figures(entry));
-    let mut classes: Vec<&str> = Vec::new();
-    for class in stable().flat_map(|entry| &entry.outcome.classes).filter(|class| class.missed.is_some()) {
-        if !classes.contains(&class.name.as_str()) {
-            classes.push(&class.name);
-        }
-    }
+    let classes = stable().flat_map(|entry| &entry.outcome.classes).filter(|class| class.missed.is_some());
+    let classes = distinct(classes.map(|class| class.name.as_str()));
     let header = std::iter::once("").chain(classes.iter().copied()).map(str::to_owned);
     let mut table = Table::new(1, header.collect());
     for entry in stable().filter(|_| !classes.is_empty()) {
@@ -221,14 +213,7 @@ fn verdicts(entries: &[Entry], columns: usize) -> String {
 
 /// Where the energy figures come from, each once.
 fn energy_sources(results: &Results) -> String {
-    let mut sources: Vec<String> = Vec::new();
-    for entry in &results.entries {
-        let source = entry.outcome.power.source.to_string();
-        if !sources.contains(&source) {
-            sources.push(source);
-        }
-    }
-    sources.join(", ")
+    distinct(results.entries.iter().map(|entry| entry.outcome.power.source.to_string())).join(", ")
 }
 
 /// The foundations of the figures: assumptions, ESTIMATEs, and the machine's sources. For the end.

@@ -6,7 +6,7 @@ use crate::figures::{
     Bar, BarPart, Bars, Card, Cell, Form, HeatMap, Labels, Lines, Page, Part, Point, Quantity, Row, Section,
     Series, Style, Table, Tone, Unit,
 };
-use crate::text::{MISSING, grouped, or_missing};
+use crate::text::{MISSING, distinct, grouped, or_missing};
 use machine::{Duration, EnergySource, Rate, WorkerId};
 
 /// True if two lengths differ by no more than the last reading's place does.
@@ -181,13 +181,8 @@ struct Track<'a> {
 /// Sorts a run by phase: those with a summary in its order, then those that only have frames, as
 /// they began.
 fn tracks<'a>(frames: &'a [Frame], summary: &'a Summary) -> Vec<Track<'a>> {
-    let mut names: Vec<&str> = Vec::new();
     let named = summary.phases.iter().map(|phase| phase.name.as_str());
-    for name in named.chain(frames.iter().map(|frame| frame.phase.as_str())) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let names = distinct(named.chain(frames.iter().map(|frame| frame.phase.as_str())));
     let of = |name| Track { name, frames: frames.iter().filter(|frame| frame.phase == *name).collect() };
     names.into_iter().map(of).collect()
 }
@@ -371,12 +366,7 @@ fn distribution(summary: &Summary) -> Lines {
 fn residency(summary: &Summary) -> Option<Bars> {
     let known: Vec<(&Phase, &Vec<StateShare>)> =
         summary.phases.iter().filter_map(|phase| Some((phase, phase.residency.as_ref()?))).collect();
-    let mut states: Vec<&str> = Vec::new();
-    for StateShare { state, .. } in known.iter().flat_map(|(_, shares)| *shares) {
-        if !states.contains(&state.as_str()) {
-            states.push(state);
-        }
-    }
+    let states = distinct(known.iter().flat_map(|(_, shares)| *shares).map(|share| share.state.as_str()));
     let share = |shares: &[StateShare], state: &str| {
         shares.iter().find(|share| share.state == state).map(|share| Bar::new(share.share.as_f64()))
     };

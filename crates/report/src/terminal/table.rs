@@ -5,7 +5,7 @@
 use crate::figures::Page;
 use crate::run::equally_long;
 use crate::run::{Compared, Phase, Summary};
-use crate::text::{MISSING, grouped, or_missing};
+use crate::text::{MISSING, distinct, grouped, or_missing};
 use machine::{Duration, EnergySource};
 use std::fmt::Write as _;
 
@@ -19,13 +19,8 @@ pub fn outcome(summary: &Summary) -> String {
     let mut cost = vec![["phase", "awake", "energy", "moved", "idle residency"].map(str::to_owned)];
     cost.extend(summary.phases.iter().map(|phase| cost_of(phase, first)));
     let mut text = format!("{}\n{}", aligned(&seen, None), aligned(&cost, Some(4)));
-    let mut sources: Vec<String> = Vec::new();
-    for energy in summary.phases.iter().filter_map(|phase| phase.energy.as_ref()) {
-        let source = energy.source.to_string();
-        if !sources.contains(&source) {
-            sources.push(source);
-        }
-    }
+    let energies = summary.phases.iter().filter_map(|phase| phase.energy.as_ref());
+    let sources = distinct(energies.map(|energy| energy.source.to_string()));
     if !sources.is_empty() {
         let of = format!("energy of the workers' CPUs: {}", sources.join(", "));
         let _ = write!(text, "\n{}", folded(&of));

@@ -2,6 +2,7 @@
 
 use super::{Archive, IdleSpan, Load, MeterKind, Share, State, seen};
 use crate::prove::{Figure, Verdict, tenths};
+use report::distinct;
 use report::figures::{
     Bar, BarPart, Bars, Basis, Card, Page, Part, Quantity, Row, Section, Table, Tone, Unit,
 };
@@ -201,13 +202,7 @@ impl Archive {
 
     /// The limits in the order in which they were first in force.
     pub(super) fn limits(&self) -> Vec<&Option<super::Word>> {
-        let mut limits: Vec<&Option<super::Word>> = Vec::new();
-        for span in &self.idle {
-            if !limits.contains(&&span.limited_to) {
-                limits.push(&span.limited_to);
-            }
-        }
-        limits
+        distinct(self.idle.iter().map(|span| &span.limited_to))
     }
 
     fn wakes_section(&self) -> Option<Section> {

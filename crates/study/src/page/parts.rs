@@ -1,4 +1,5 @@
 use super::super::figures;
+use report::distinct;
 use report::figures::{
     Areas, Bar, BarPart, Bars, Bucket, Form, Layer, Limit, Lines, Panel, Part, Point, Quantity, Style, Tone,
     Unit,
@@ -186,16 +187,6 @@ pub fn has_figures(outcome: &Outcome) -> bool {
 }
 
 /// Each once, in the order in which they come.
-pub fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut distinct: Vec<&str> = Vec::new();
-    for name in names {
-        if !distinct.contains(&name) {
-            distinct.push(name);
-        }
-    }
-    distinct
-}
-
 /// Idle states of any of the runs, shallow to deep.
 fn states<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<&'a str> {
     distinct(outcomes.flat_map(|outcome| outcome.states.iter().map(|state| state.name.as_str())))

@@ -2,8 +2,9 @@
 
 use super::super::figures::Figure as Named;
 use super::axis::Axis;
-use super::parts::{Measured, against, distinct, has_figures, unit};
+use super::parts::{Measured, against, has_figures, unit};
 use super::{Facts, head, tail};
+use report::distinct;
 use report::figures::{
     Bar, BarPart, Bars, Cell, Form, HeatMap, Labels, Limit, Page, Part, Quantity, Row, Section, Table, Tone,
     Unit,

@@ -1,13 +1,13 @@
 //! `report.html` of fleets.
 
 use super::super::page::{Facts, head};
-use super::results::{Entry, FleetResults, TIMES};
 use report::figures::{
     Bar, BarPart, Bars, Card, Form, Limit, Lines, Page, Part, Point, Quantity, Row, Section, Style, Table,
     Tone, Unit,
 };
 use sim::fleet::{FleetOutcome, Point as Stretch};
 use sim::outcome::{Estimate, Responses, Verdict};
+use study::fleet::{Entry, FleetResults, TIMES};
 
 /// The page of `roost sim fleet`.
 pub fn page(facts: &Facts, results: &FleetResults) -> Page {

@@ -1,11 +1,12 @@
 //! The tables at the end of a fleet's run.
 
 use super::super::figures::Unit;
-use super::results::{Entry, FleetResults, TIMES};
 use crate::table::{Table, wrap};
+use report::distinct;
 use sim::fleet::FleetOutcome;
 use sim::outcome::{Estimate, Power, Responses, Verdict};
 use std::fmt::Write as _;
+use study::fleet::{Entry, FleetResults, TIMES};
 
 /// The tables: the root's response times, the cost of waiting for more leaves, power, servers by policies,
 /// deadlines.
@@ -59,13 +60,8 @@ fn setting(results: &FleetResults) -> String {
         format!("{}, {sockets} x {cores} cores x {threads}", machine.name)
     });
     let mut text = machines.collect::<Vec<_>>().join("; ");
-    let mut sizes: Vec<(u32, u32)> = Vec::new();
-    for Entry { outcome, .. } in &results.fleets {
-        if !sizes.contains(&(outcome.servers, outcome.fanout)) {
-            sizes.push((outcome.servers, outcome.fanout));
-        }
-    }
-    for (servers, fanout) in sizes {
+    let sizes = results.fleets.iter().map(|fleet| (fleet.outcome.servers, fleet.outcome.fanout));
+    for (servers, fanout) in distinct(sizes) {
         let _ = write!(text, "; {servers} servers, each request asks {fanout}");
     }
     if let Some(Entry { outcome, .. }) = results.fleets.first() {
