@@ -1,7 +1,7 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
 .PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
-.PHONY: papers papers-quick deb clean-runs
+.PHONY: papers papers-quick deb wheel clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -23,6 +23,7 @@ test: ## all tests of this machine: unit, property, conformance and integration 
 	@scripts/setup test
 	mvn -q -B -f java/pom.xml verify
 	cargo build --locked --workspace --all-targets
+	@scripts/python test
 	cargo test --locked --workspace -- --nocapture --test-threads 2
 
 # An emulator runs eight CPUs in one thread, engines come from Maven Central, a random search needs
@@ -91,6 +92,10 @@ papers-quick: ## the same pages in about ten minutes, with wider intervals; goes
 
 deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
 	scripts/deb target/release/roost target/deb
+
+wheel: ## the Python package `roost-sim` for Python 3.10 and later: target/wheels/*.whl
+	@scripts/setup build
+	scripts/python wheel
 
 java: ## the agent for JVM servers, tested on every JDK here: target/java/roost-agent.jar
 	@scripts/setup test

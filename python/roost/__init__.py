@@ -1,0 +1,61 @@
+"""Roost's simulator: power policies of a latency-critical service, side by side.
+
+    import roost
+
+    result = roost.run("scenarios/mmk.toml", policies=["menu", "teo", "deep"], precision="1%@p99")
+    result.summary[["contestant", "p99_ns", "p99_low_ns", "p99_high_ns", "cpu_watts"]]
+    result.plot()
+
+Everything is simulated and power is modelled: no machine is measured or touched. The same seed
+gives the same figures as ``roost sim run``, bit for bit.
+"""
+
+from ._calls import AnyScenario
+from ._progress import Progress
+from ._roost import Table
+from ._run import Result, run
+from .errors import InternalError, ScenarioError
+from .scenario import (
+    Clients,
+    Device,
+    Distribution,
+    Fleet,
+    Machine,
+    Nic,
+    Noise,
+    RequestClass,
+    Run,
+    Scenario,
+    Server,
+    Shards,
+    Stealing,
+    Threads,
+    Variant,
+    Workload,
+)
+
+__all__ = [
+    "AnyScenario",
+    "Clients",
+    "Device",
+    "Distribution",
+    "Fleet",
+    "InternalError",
+    "Machine",
+    "Nic",
+    "Noise",
+    "Progress",
+    "RequestClass",
+    "Result",
+    "Run",
+    "Scenario",
+    "ScenarioError",
+    "Server",
+    "Shards",
+    "Stealing",
+    "Table",
+    "Threads",
+    "Variant",
+    "Workload",
+    "run",
+]

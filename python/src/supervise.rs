@@ -1,0 +1,83 @@
+//! Simulations beside Python: its other threads go on, Ctrl-C ends them, a bar shows how far they are.
+//!
+//! ```text
+//!   the caller's thread      waits, looks for signals and tells how far it is, 20 times a second
+//!     a thread of its own    sends the name of each run that is over
+//!       threads of the runs  read the flag that ends them
+//! ```
+
+use crate::errors::{panicked, raised};
+use anyhow::Result;
+use pyo3::prelude::*;
+use sim::Stop;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks for signals. The interpreter's lock is taken for each.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Tells the caller's thread that a run is over, by the run's name.
+pub type Done<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// Does `work` on a thread of its own, without the interpreter's lock. `progress` is called with the
+/// number of runs that are over and the name of the last. If it raises, or a signal's handler
+/// does, all runs end and the exception is passed on.
+pub fn supervised<T: Send>(
+    py: Python<'_>,
+    progress: Option<Py<PyAny>>,
+    work: impl FnOnce(&Stop, Done<'_>) -> Result<T> + Send,
+) -> PyResult<T> {
+    let stop = Stop::default();
+    let (sender, receiver) = mpsc::channel::<String>();
+    let told = move |done: usize, last: &str| {
+        Python::attach(|py| {
+            py.check_signals()?;
+            progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, last)).map(drop))
+        })
+    };
+    py.detach(move || {
+        thread::scope(|scope| {
+            let stop = &stop;
+            let worker = scope.spawn(move || {
+                work(stop, &|name| {
+                    // A caller that has given up hears no more.
+                    let _ = sender.send(name.to_owned());
+                })
+            });
+            let (mut done, mut last) = (0, String::new());
+            let mut failed = None;
+            let mut look_at = Instant::now() + LOOK_EVERY;
+            loop {
+                match receiver.recv_timeout(look_at.saturating_duration_since(Instant::now())) {
+                    Ok(name) => (done, last) = (done + 1, name),
+                    Err(RecvTimeoutError::Disconnected) => break,
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+                if Instant::now() >= look_at {
+                    if let Err(error) = told(done, &last) {
+                        failed = Some(error);
+                        stop.set();
+                        break;
+                    }
+                    look_at = Instant::now() + LOOK_EVERY;
+                }
+            }
+            let result = worker.join().map_err(|panic| panicked(panic.as_ref()))?;
+            match failed {
+                Some(error) => Err(error),
+                None => {
+                    let result = result.map_err(raised)?;
+                    told(done, &last)?;
+                    Ok(result)
+                }
+            }
+        })
+    })
+}
+
+/// Fails as a check inside the simulator does: for the test that Python gets an exception of it.
+#[pyfunction]
+pub fn _fail_a_check(py: Python<'_>) -> PyResult<()> {
+    supervised(py, None, |_, _| -> Result<()> { panic!("a test of this package") })
+}
