@@ -11,9 +11,13 @@ gives the same figures as ``roost sim run``, bit for bit.
 """
 
 from ._calls import AnyScenario
+from ._figure import FigureResult, figure
+from ._fleet import FleetResult, fleet
+from ._folder import RunFolder, load_run
 from ._progress import Progress
 from ._roost import Table
 from ._run import Result, run
+from ._sweep import SweepResult, sweep
 from .errors import InternalError, ScenarioError
 from .scenario import (
     Clients,
@@ -39,7 +43,9 @@ __all__ = [
     "Clients",
     "Device",
     "Distribution",
+    "FigureResult",
     "Fleet",
+    "FleetResult",
     "InternalError",
     "Machine",
     "Nic",
@@ -48,14 +54,20 @@ __all__ = [
     "RequestClass",
     "Result",
     "Run",
+    "RunFolder",
     "Scenario",
     "ScenarioError",
     "Server",
     "Shards",
     "Stealing",
+    "SweepResult",
     "Table",
     "Threads",
     "Variant",
     "Workload",
+    "figure",
+    "fleet",
+    "load_run",
     "run",
+    "sweep",
 ]

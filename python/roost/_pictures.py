@@ -74,27 +74,78 @@ def trade_off(summary: pd.DataFrame, x: str, y: str, ax: Any) -> matplotlib.axes
     ax.set_xlabel(across.label)
     ax.set_ylabel(up.label)
     ax.legend()
-    return ax
+    drawn: matplotlib.axes.Axes = ax
+    return drawn
+
+
+def over(cells: pd.DataFrame, axes: list[str], x: str, y: str, ax: Any) -> matplotlib.axes.Axes:
+    """A figure over the axis `x`: a line for each contestant at each place of the other axes."""
+    if x not in axes:
+        raise KeyError(f"no axis is called `{x}`: there are {', '.join(axes)}")
+    up = axis(cells, y)
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(figsize=(6, 4)).add_subplot()
+    places = {value: place for place, value in enumerate(dict.fromkeys(cells[x]))}
+    lines: dict[str, list[int]] = {}
+    for at, row in enumerate(cells[[key for key in axes if key != x]].itertuples(index=False)):
+        others = [
+            f"{key}={value}"
+            for key, value in zip(cells[[k for k in axes if k != x]], row, strict=True)
+        ]
+        lines.setdefault(" ".join([cells["contestant"].iloc[at], *others]), []).append(at)
+    for number, (name, rows) in enumerate(lines.items()):
+        errors = [
+            [up.values[at] - up.lows[at] for at in rows],
+            [up.highs[at] - up.values[at] for at in rows],
+        ]
+        ax.errorbar(
+            [places[cells[x].iloc[at]] for at in rows], [up.values[at] for at in rows], yerr=errors,
+            marker="o", capsize=2, color=COLOURS[number % len(COLOURS)], label=name,
+        )  # fmt: skip
+    ax.set_xticks(list(places.values()), list(places))
+    ax.set_xlabel(x)
+    ax.set_ylabel(up.label)
+    ax.legend()
+    drawn: matplotlib.axes.Axes = ax
+    return drawn
+
+
+#: More rows of a table are left out in a notebook.
+ROWS_SHOWN = 100
 
 
 def html(title: str, summary: pd.DataFrame, x: str, y: str) -> str:
     """A table of the main figures and the trade-off plot."""
-    names = [name for name in SHOWN if name in summary.columns or f"{name}_ns" in summary.columns]
-    axes = [axis(summary, name) for name in names]
-    heads = "".join(f"<th>{escape(a.label)}</th>" for a in axes)
-    rows = []
-    for at, (name, verdict) in enumerate(
-        zip(summary["contestant"], summary["verdict"], strict=True)
-    ):
+    picture = svg(axis(summary, x), axis(summary, y), list(summary["contestant"]))
+    return f"<div>{table(title, summary, ['contestant'])}{picture}</div>"
+
+
+def table(title: str, rows: pd.DataFrame, named_by: list[str]) -> str:
+    """A table of the main figures, a row for each of `rows`, as HTML."""
+    shown = rows.head(ROWS_SHOWN)
+    axes = [
+        axis(shown, name) for name in SHOWN if name in rows.columns or f"{name}_ns" in rows.columns
+    ]
+    heads = "".join(
+        f"<th>{escape(name)}</th>" for name in [*named_by[:-1], "", *(a.label for a in axes)]
+    )
+    lines = []
+    for at, verdict in enumerate(shown["verdict"]):
+        *keys, name = [escape(str(shown[column].iloc[at])) for column in named_by]
         cells = "".join(f"<td>{_estimate(a, at)}</td>" for a in axes)
         remark = "" if verdict in ("complete", "precise") else f" ({escape(verdict)})"
-        mark = f'<span style="color:{COLOURS[at % len(COLOURS)]}">&#9679;</span>'
-        rows.append(
-            f'<tr><th style="text-align:left">{mark} {escape(name)}{remark}</th>{cells}</tr>'
-        )
-    table = f"<table><thead><tr><th></th>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    picture = svg(axis(summary, x), axis(summary, y), list(summary["contestant"]))
-    return f"<div><p><b>{escape(title)}</b>, intervals of 95 %</p>{table}{picture}</div>"
+        # Rows that are contestants have the colours of the plot.
+        mark = "" if keys else f'<span style="color:{COLOURS[at % len(COLOURS)]}">&#9679;</span> '
+        first = "".join(f"<td>{key}</td>" for key in keys)
+        head = f'<th style="text-align:left">{mark}{name}{remark}</th>'
+        lines.append(f"<tr>{first}{head}{cells}</tr>")
+    more = f"<p>and {len(rows) - len(shown)} rows more</p>" if len(rows) > len(shown) else ""
+    return (
+        f"<p><b>{escape(title)}</b>, intervals of 95 %</p><table><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table>{more}"
+    )
 
 
 def _estimate(figure: Axis, at: int) -> str:

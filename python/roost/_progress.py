@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
 #: The values of ``progress``: None shows a bar on runs that take long, where a person looks on;
@@ -19,19 +20,18 @@ LONG_S = 2.0
 LINE_EVERY_S = 10.0
 
 
-def watched(progress: Progress, total: int) -> Watch | None:
-    """The watch of a simulation of so many runs, or None if there is none to keep."""
+def watched(progress: Progress) -> AbstractContextManager[Watch | None]:
+    """The watch of a simulation, or None if there is none to keep; it is closed in the end."""
     if progress is False or (progress is None and not _is_looked_at()):
-        return None
-    if callable(progress):
-        return _Told(progress, total)
-    return _Bar(total, 0.0 if progress else LONG_S)
+        return nullcontext()
+    return closing(_Told(progress) if callable(progress) else _Bar(0.0 if progress else LONG_S))
 
 
 class Watch:
-    """Called with the number of runs that are over and the last one's name, 20 times a second."""
+    """Called with the runs that are over, all, and the last one's name, 20 times a second."""
 
-    def __call__(self, done: int, last: str) -> None:
+    def __call__(self, done: int, total: int, last: str) -> None:
+        """So many runs are over."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -39,25 +39,24 @@ class Watch:
 
 
 class _Told(Watch):
-    def __init__(self, tell: Callable[[int, int, str], object], total: int) -> None:
-        self.tell, self.total = tell, total
+    def __init__(self, tell: Callable[[int, int, str], object]) -> None:
+        self.tell = tell
 
-    def __call__(self, done: int, last: str) -> None:
-        self.tell(done, self.total, last)
+    def __call__(self, done: int, total: int, last: str) -> None:
+        self.tell(done, total, last)
 
 
 class _Bar(Watch):
-    def __init__(self, total: int, after_s: float) -> None:
-        self.total, self.after_s = total, after_s
-        self.began = self.told = time.monotonic()
+    def __init__(self, after_s: float) -> None:
+        self.after_s = after_s
+        self.began = time.monotonic()
         self.bar: Any = None
 
-    def __call__(self, done: int, last: str) -> None:
-        now = time.monotonic()
-        if now - self.began < self.after_s:
+    def __call__(self, done: int, total: int, last: str) -> None:
+        if time.monotonic() - self.began < self.after_s:
             return
         if self.bar is None:
-            self.bar = _tqdm(self.total) or _Plain(self.total, self.began)
+            self.bar = _tqdm(total) or _Plain(total, self.began)
         if done > self.bar.n:
             self.bar.set_postfix_str(last, refresh=False)
             self.bar.update(done - self.bar.n)
@@ -90,7 +89,8 @@ class _Plain:
         if now - self.told < (0.2 if self.is_terminal else LINE_EVERY_S):
             return
         self.told = now
-        line = f"roost: {self.n} of {self.total} runs, {now - self.began:.0f} s gone  {self.last}"
+        of = f" of {self.total}" if self.total else ""
+        line = f"roost: {self.n}{of} runs, {now - self.began:.0f} s gone  {self.last}"
         print(
             f"\r{line:<79.79}" if self.is_terminal else line,
             end="" if self.is_terminal else "\n",
@@ -111,7 +111,7 @@ def _tqdm(total: int) -> Any:
             from tqdm.auto import tqdm
     except ImportError:
         return None
-    return tqdm(total=total, unit="run", desc="roost", leave=False)
+    return tqdm(total=total or None, unit="run", desc="roost", leave=False)
 
 
 def _is_looked_at() -> bool:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
-from contextlib import closing, nullcontext
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from . import _pictures, _roost
 from ._calls import AnyScenario, Policies, asked
-from ._frames import frame
 from ._progress import Progress, watched
+from ._tables import Tables, save
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -53,15 +50,11 @@ def run(
     :raises roost.ScenarioError: bad input; the message names the key and the fix.
     """
     call = asked(scenario, policies, seed, precision, set, threads)
-    count, short = _roost.look_at_run(call)
-    if short is not None:
-        warnings.warn(short, stacklevel=2)
-    watch = watched(progress, count)
-    with closing(watch) if watch else nullcontext():
+    with watched(progress) as watch:
         return Result(_roost.run(call, against, watch))
 
 
-class Result:
+class Result(Tables):
     """The figures of some contestants in one scenario.
 
     Units end the columns' names: ``_ns`` nanoseconds, ``_s`` seconds, ``_watts``, ``_per_s`` events
@@ -74,29 +67,22 @@ class Result:
     pyarrow without a copy.
     """
 
-    def __init__(self, run: _roost.Run) -> None:
-        self._run = run
+    _compiled: _roost.Run
 
-    @property
-    def title(self) -> str:
-        """The scenario's title, or its file."""
-        return self._run.title
+    def __init__(self, compiled: _roost.Run) -> None:
+        super().__init__(compiled)
 
     @property
     def assumptions(self) -> list[str]:
         """The scenario's assumptions, in sentences."""
-        return self._run.assumptions
+        return self._compiled.assumptions
 
     @property
     def tables(self) -> list[str]:
         """Names that :meth:`table` takes."""
-        return self._run.tables
+        return self._compiled.tables
 
-    def table(self, name: str) -> _roost.Table:
-        """A table with Arrow's interface, as in ``polars.DataFrame(result.table("summary"))``."""
-        return self._run.table(name)
-
-    @cached_property
+    @property
     def summary(self) -> pd.DataFrame:
         """One row a contestant.
 
@@ -110,34 +96,34 @@ class Result:
         ``polling``, ``residency.STATE``; of sleeps: ``premature``, ``missed_deep``; of working
         time: ``frequency.KHZ``; of answers: ``missed`` (too late).
         """
-        return frame(self.table("summary"))
+        return self._frame("summary")
 
-    @cached_property
+    @property
     def points(self) -> pd.DataFrame:
         """The time series, one row a contestant and stretch; ``until_s`` is the end in seconds.
 
         ``throughput`` (answers a second), ``mean_ns``, ``p99_ns``, ``cpu_watts``, ``active_cores``,
         ``awake_cores``, ``mhz`` (mean clock of working CPUs), ``residency.STATE``.
         """
-        return frame(self.table("points"))
+        return self._frame("points")
 
-    @cached_property
+    @property
     def residency(self) -> pd.DataFrame:
         """One row a contestant and idle state, shallow to deep: ``share`` of all CPU time,
         ``sleeps_per_s``, and of these sleeps the shares ``premature`` (shorter than the state's
         target residency) and ``missed_deep`` (long enough for a deeper state)."""
-        return frame(self.table("residency"))
+        return self._frame("residency")
 
-    @cached_property
+    @property
     def idle_lengths(self) -> pd.DataFrame:
         """One row a contestant and doubling of an idle period's length.
 
         From ``from_ns`` to ``to_ns``: ``per_s`` such periods a second of all CPUs, ``time_share``
         of all CPU time. The first row holds all shorter ones.
         """
-        return frame(self.table("idle_lengths"))
+        return self._frame("idle_lengths")
 
-    @cached_property
+    @property
     def differences(self) -> pd.DataFrame:
         """One row a contestant and figure: how much more it has than ``against``, on one chance.
 
@@ -145,19 +131,14 @@ class Result:
         intervals; ``pairs`` and ``of`` say on how many pairs it rests, and of which kind. Empty
         with one contestant.
         """
-        return frame(self.table("differences"))
-
-    def to_json(self) -> str:
-        """The document that ``roost sim run --json`` prints."""
-        return self._run.to_json()
+        return self._frame("differences")
 
     def save_page(self, path: str | os.PathLike[str]) -> None:
         """Write the page of ``roost sim run``, one HTML file that needs nothing but a browser."""
-        page = self._run.page()
+        page = self._compiled.page()
         if page is None:
             raise ValueError("a result that was loaded has no page: the folder has its report.html")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(page)
+        save(page, path)
 
     def plot(
         self, x: str = "p99", y: str = "cpu_watts", ax: matplotlib.axes.Axes | None = None

@@ -10,14 +10,22 @@
 //!   values.rs     values of Python as keys of a scenario
 //!   supervise.rs  simulations beside Python: signals, progress, panics
 //!   run.rs        contestants side by side
+//!   sweep.rs      the same in each cell of a grid
+//!   fleet.rs      servers behind a root
+//!   folder.rs     the folder of a run
+//!   figure.rs     a paper's figure
 //!   tables.rs     tables for pandas, polars, DuckDB
 //!   errors.rs     exceptions
 //! ```
 
 mod errors;
+mod figure;
+mod fleet;
+mod folder;
 mod run;
 mod scenario;
 mod supervise;
+mod sweep;
 mod tables;
 mod values;
 
@@ -25,9 +33,21 @@ mod values;
 #[pyo3::pymodule]
 mod _roost {
     #[pymodule_export]
-    use super::run::{Run, look_at_run, run};
+    use super::figure::{Figures, figure};
+    #[pymodule_export]
+    use super::fleet::{Fleet, fleet};
+    #[pymodule_export]
+    use super::folder::{Folder, load_run};
+    #[pymodule_export]
+    use super::run::{Run, run};
     #[pymodule_export]
     use super::supervise::_fail_a_check;
     #[pymodule_export]
+    use super::sweep::{Sweep, sweep};
+    #[pymodule_export]
     use super::tables::Table;
+
+    /// Built without optimising, as tests are: no timing of it means anything.
+    #[pymodule_export]
+    const IS_DEBUG: bool = cfg!(debug_assertions);
 }

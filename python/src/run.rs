@@ -51,6 +51,7 @@ pub fn run(
     if scenario.fleet.is_some() {
         return Err(wrong("fleet: roost.run simulates one server\n\nhint: roost.fleet simulates many"));
     }
+    asked.warn_of_shape(py, &document)?;
     let contestants = options::contestants(&document).map_err(raised)?;
     if let Some(name) = &against
         && !contestants.iter().any(|contestant| contestant.name == *name)
@@ -63,7 +64,7 @@ pub fn run(
         contestants.into_iter().map(options::task).collect::<anyhow::Result<_>>().map_err(raised)?;
     let tasks: Vec<Task> = checked.iter().map(|run| run.task.clone()).collect();
     let threads = asked.threads()?;
-    let outcomes: Vec<Outcome> = supervised(py, progress, |stop, done| {
+    let outcomes: Vec<Outcome> = supervised(py, progress, tasks.len(), |stop, done| {
         let told = |place: usize, _: &_| done(&tasks[place].contestant.name);
         let outcomes = runner::run_all(&tasks, threads, stop, told);
         outcomes.into_iter().map(|outcome| outcome.map_err(usage)).collect()
@@ -73,12 +74,11 @@ pub fn run(
     Ok(Run { results, about: Some((info, document)) })
 }
 
-/// How many runs `roost.run` will make, and a sentence if a load's shape is played in part only.
-#[pyfunction]
-pub fn look_at_run(asked: Asked<'_>) -> PyResult<(usize, Option<String>)> {
-    let document = asked.complete(asked.document()?)?;
-    let count = document.contestants().map_err(usage).map_err(raised)?.len();
-    Ok((count, options::short_shape(&document).map_err(raised)?))
+impl Run {
+    /// Of a folder: the document that `roost sim run` left there.
+    pub fn loaded(results: Results) -> Self {
+        Self { results, about: None }
+    }
 }
 
 #[pymethods]

@@ -3,12 +3,13 @@
 use crate::errors::{raised, wrong};
 use crate::values;
 use anyhow::Result;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::types::{PyMapping, PyString};
 use report::exit::usage;
 use sim::Document;
 use sim::scenario::Estimates;
+use std::ffi::CString;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use study::options::{self, Options};
@@ -37,7 +38,18 @@ impl Asked<'_> {
         Ok(document)
     }
 
-    fn changes(&self) -> PyResult<Table> {
+    /// Warns if a run plays only the beginning of its load's shape.
+    pub fn warn_of_shape(&self, py: Python<'_>, document: &Document) -> PyResult<()> {
+        let Some(short) = options::short_shape(document).map_err(raised)? else { return Ok(()) };
+        // Of the line that called the package.
+        PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(short)?, 2)
+    }
+
+    pub fn has_policies(&self) -> bool {
+        !self.policies.is_empty()
+    }
+
+    pub fn changes(&self) -> PyResult<Table> {
         values::table(&self.set, "")
     }
 

@@ -10,6 +10,7 @@ use crate::errors::{panicked, raised};
 use anyhow::Result;
 use pyo3::prelude::*;
 use sim::Stop;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,32 +19,31 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Tells the caller's thread that a run is over, by the run's name.
-pub type Done<'a> = &'a (dyn Fn(&str) + Sync);
+pub type Done = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Does `work` on a thread of its own, without the interpreter's lock. `progress` is called with the
-/// number of runs that are over and the name of the last. If it raises, or a signal's handler
-/// does, all runs end and the exception is passed on.
+/// Does `work`, which is `total` runs, on a thread of its own and without the interpreter's lock.
+/// `progress` is called with the number of runs that are over, all, and the name of the last. If it
+/// raises, or a signal's handler does, all runs end and the exception is passed on.
 pub fn supervised<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
-    work: impl FnOnce(&Stop, Done<'_>) -> Result<T> + Send,
+    total: usize,
+    work: impl FnOnce(&Stop, Done) -> Result<T> + Send,
 ) -> PyResult<T> {
     let stop = Stop::default();
     let (sender, receiver) = mpsc::channel::<String>();
     let told = move |done: usize, last: &str| {
         Python::attach(|py| {
             py.check_signals()?;
-            progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, last)).map(drop))
+            progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, total, last)).map(drop))
         })
     };
     py.detach(move || {
         thread::scope(|scope| {
             let stop = &stop;
             let worker = scope.spawn(move || {
-                work(stop, &|name| {
-                    // A caller that has given up hears no more.
-                    let _ = sender.send(name.to_owned());
-                })
+                // A caller that has given up hears no more.
+                work(stop, Arc::new(move |name: &str| drop(sender.send(name.to_owned()))))
             });
             let (mut done, mut last) = (0, String::new());
             let mut failed = None;
@@ -79,5 +79,5 @@ pub fn supervised<T: Send>(
 /// Fails as a check inside the simulator does: for the test that Python gets an exception of it.
 #[pyfunction]
 pub fn _fail_a_check(py: Python<'_>) -> PyResult<()> {
-    supervised(py, None, |_, _| -> Result<()> { panic!("a test of this package") })
+    supervised(py, None, 1, |_, _| -> Result<()> { panic!("a test of this package") })
 }

@@ -51,7 +51,7 @@ def test_polars_takes_the_capsule(result: roost.Result) -> None:
 
 def test_duckdb_takes_the_capsule(result: roost.Result) -> None:
     duckdb = pytest.importorskip("duckdb")
-    points = result.table("points")  # noqa: F841: the query names it
+    points = result.table("points")
     expected = sorted(pd.DataFrame(points.to_pydict()).groupby("contestant").size().items())
     found = duckdb.sql(
         "select contestant, count(*) from points group by all order by all"

@@ -7,14 +7,14 @@
 use anyhow::Result;
 use report::exit::usage;
 use rustix::time::{ClockId, clock_gettime};
-use sim::Outcome;
 use sim::outcome::Point;
 use sim::runner::{self, Task};
 use sim::scenario::ScenarioError;
+use sim::{Outcome, Stop};
 use std::cell::Cell as Kept;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use study::cells::{Cell, Cells, Key};
 use study::grid::Planned;
@@ -28,13 +28,17 @@ pub struct Runs {
     finished: BTreeMap<String, Outcome>,
     /// The time of a core that each took that was made here, and not by an earlier command.
     took: BTreeMap<String, Duration>,
+    /// The caller's way to end all runs before their time.
+    pub stop: Stop,
+    /// Told the name of each run that is over, from any thread.
+    pub told: Option<Arc<dyn Fn(&str) + Send + Sync>>,
 }
 
 impl Runs {
     pub fn open(folder: &Path) -> Result<Self> {
         let mut file = Cells::open(folder)?;
         let finished = file.read()?.into_iter().map(|cell| (cell.key.scenario, cell.run.outcome)).collect();
-        Ok(Self { file, finished, took: BTreeMap::new() })
+        Ok(Self { file, finished, took: BTreeMap::new(), stop: Stop::default(), told: None })
     }
 
     pub fn of(&self, planned: &Planned) -> Option<&Outcome> {
@@ -60,8 +64,9 @@ impl Runs {
     pub fn make(&mut self, missing: &[&Planned], threads: usize, progress: &Progress) -> Result<()> {
         let tasks: Vec<Task> = missing.iter().map(|planned| planned.run.task.clone()).collect();
         progress.begin_part();
+        let (stop, told) = (self.stop.clone(), self.told.clone());
         let kept = Mutex::new((&mut *self, Ok(())));
-        let results = runner::run_all(&tasks, threads, &Default::default(), |place, result| {
+        let results = runner::run_all(&tasks, threads, &stop, |place, result| {
             let planned = missing[place];
             let took = used_since_last();
             if let Ok(outcome) = result {
@@ -72,6 +77,7 @@ impl Runs {
                 }
             }
             progress.done_of(requests(planned), &planned.key.contestant);
+            told.iter().for_each(|told| told(&planned.key.contestant));
         });
         kept.into_inner().unwrap_or_else(PoisonError::into_inner).1?;
         let failed: Option<ScenarioError> = results.into_iter().find_map(Result::err);

@@ -4,12 +4,12 @@ use super::columns::{Columns, Rows};
 use super::results::{Judged, Results, verdict_name};
 use machine::Platform;
 use report::distinct;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sim::Goal;
 use sim::fleet::FleetOutcome;
 use sim::outcome::{Estimate, Power, Responses};
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FleetResults {
     format: u32,
     pub title: String,
@@ -20,7 +20,7 @@ pub struct FleetResults {
     pub fleets: Vec<Entry>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     /// The goal, held against the root.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -35,7 +35,7 @@ pub struct Judged {
     pub met: Option<bool>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     pub format: u32,
     pub title: String,
@@ -45,12 +45,12 @@ pub struct Results {
     pub machines: Vec<Platform>,
     /// The requests are a recorded trace, the same in every replication: no interval tells how it
     /// was sampled.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_trace: bool,
     #[serde(rename = "contestants")]
     pub entries: Vec<Entry>,
     /// The contestants against one of them, pair by pair.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Compared>,
 }
 

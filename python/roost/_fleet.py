@@ -1,0 +1,103 @@
+"""`roost.fleet`: servers behind a root, whose tail is that of the slowest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from . import _pictures, _roost
+from ._calls import AnyScenario, Policies, asked
+from ._progress import Progress, watched
+from ._tables import Tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FleetResult", "fleet"]
+
+
+def fleet(
+    scenario: AnyScenario,
+    policies: Policies = None,
+    *,
+    servers: int | None = None,
+    fanout: int | None = None,
+    seed: int | None = None,
+    set: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    progress: Progress = None,
+) -> FleetResult:
+    """Simulate many servers behind a root that asks several for each request.
+
+    Every server is simulated in full, under its own policies, with its share of the root's
+    requests; a request is answered when the slowest of those asked has. The figures are those of
+    ``roost sim fleet``, bit for bit, whatever the number of threads. Ctrl-C ends the runs at once.
+
+    :param scenario: a dict (:class:`roost.Scenario` completes its keys), the path of a TOML file,
+        or its text. ``run.requests`` counts requests of the root.
+    :param policies: a fleet for each line, such as ``["menu", "peafowl + teo"]``; without it, the
+        scenario's, whose ``fleet.policies`` may mix servers.
+    :param servers: how many; the scenario's if left out.
+    :param fanout: how many of them each request asks; with ``servers`` alone, all.
+    :param seed: everything random follows from it; the scenario's, or 1.
+    :param set: other keys of the scenario by dotted name.
+    :param threads: servers at the same time; one for each CPU if left out.
+    :param progress: as of :func:`roost.run`.
+    :raises roost.ScenarioError: bad input; the message names the key and the fix.
+    """
+    keys = dict(set or {})
+    if servers is not None or fanout is not None:
+        # Both at once: one of them alone is no fleet.
+        given = {"servers": servers, "fanout": servers if fanout is None else fanout}
+        own = scenario.get("fleet") if isinstance(scenario, Mapping) else None
+        table = {**(own or {}), **{key: value for key, value in given.items() if value is not None}}
+        if "servers" in table:
+            keys["fleet"] = table
+        else:
+            keys["fleet.fanout"] = fanout
+    call = asked(scenario, policies, seed, None, keys, threads)
+    with watched(progress) as watch:
+        return FleetResult(_roost.fleet(call, watch))
+
+
+class FleetResult(Tables):
+    """The figures of fleets. Units and intervals are as in :class:`roost.Result`."""
+
+    _compiled: _roost.Fleet
+
+    def __init__(self, compiled: _roost.Fleet) -> None:
+        super().__init__(compiled)
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """One row a fleet: the root's response times, the power of all servers.
+
+        ``contestant``, ``seed``, ``verdict``, ``replications``, ``servers``, ``fanout``,
+        ``requests``, ``length_s``, ``goal``, ``goal_met``, ``throughput`` (answers of the root a
+        second); ``mean_ns``, ``p50_ns``, ``p95_ns``, ``p99_ns``, ``p999_ns``, ``cpu_watts`` with
+        intervals; ``core_watts``, ``uncore_watts``, ``server_watts``; ``joules_per_request`` of the
+        root.
+        """
+        return self._frame("summary")
+
+    @property
+    def fanouts(self) -> pd.DataFrame:
+        """One row a fleet and number of ``leaves`` waited for: response times with intervals."""
+        return self._frame("fanouts")
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """One row a fleet and line of policies: servers, one leaf's response times, power."""
+        return self._frame("groups")
+
+    @property
+    def points(self) -> pd.DataFrame:
+        """The time series, one row a fleet and stretch; ``until_s`` is the end in seconds."""
+        return self._frame("points")
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.summary["contestant"])
+        return f"<roost.FleetResult: {self.title}: {names}>"
+
+    def _repr_html_(self) -> str:
+        return _pictures.html(self.title, self.summary, "p99", "cpu_watts")

@@ -1,0 +1,99 @@
+"""`roost.sweep`: every contestant in each cell of a grid."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _pictures, _roost
+from ._calls import AnyScenario, Policies, asked
+from ._progress import Progress, watched
+from ._tables import Tables, save
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import pandas as pd
+
+__all__ = ["SweepResult", "sweep"]
+
+
+def sweep(
+    scenario: AnyScenario,
+    axes: Mapping[str, Sequence[Any]] | None = None,
+    policies: Policies = None,
+    *,
+    seed: int | None = None,
+    precision: str | None = None,
+    set: Mapping[str, Any] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    progress: Progress = None,
+) -> SweepResult:
+    """Simulate every contestant in each cell of a grid over any keys of a scenario.
+
+    The figures are those of ``roost sim sweep``, bit for bit, whatever the number of threads. Other
+    threads of Python go on meanwhile; Ctrl-C ends the runs at once.
+
+    :param scenario: a dict (:class:`roost.Scenario` completes its keys), the path of a TOML file,
+        or its text. Its own axes (``sweep``) are kept beside those of the call.
+    :param axes: dotted keys and the values that each takes, such as ``{"workload.rate": ["20k",
+        "40k"], "machine.cores": [4, 10]}``; every value with every other.
+    :param policies: contestants instead of the scenario's: a line such as ``"peafowl + teo"``, or
+        several.
+    :param seed: everything random follows from it; the scenario's, or 1.
+    :param precision: go on until this half-width is reached, such as ``"1%@p99"``.
+    :param set: other keys of the scenario by dotted name.
+    :param out: a folder that keeps each cell as it finishes. A sweep that was cut short goes on
+        there, with new values of an axis as well, and ``roost report`` and ``roost sim sweep`` read
+        it. Without it all is in memory.
+    :param threads: runs at the same time; one for each CPU if left out.
+    :param progress: as of :func:`roost.run`.
+    :raises roost.ScenarioError: bad input; the message names the key and the fix.
+    """
+    call = asked(scenario, policies, seed, precision, set, threads)
+    with watched(progress) as watch:
+        place = None if out is None else os.fspath(out)
+        return SweepResult(_roost.sweep(call, axes or {}, place, watch))
+
+
+class SweepResult(Tables):
+    """The figures of every cell of a grid."""
+
+    _compiled: _roost.Sweep
+
+    def __init__(self, compiled: _roost.Sweep) -> None:
+        super().__init__(compiled)
+
+    @property
+    def axes(self) -> list[str]:
+        """The dotted keys of the axes."""
+        return self._compiled.axes
+
+    @property
+    def cells(self) -> pd.DataFrame:
+        """One row a cell: the axes' values as texts, then the columns of :attr:`Result.summary`."""
+        return self._frame("cells")
+
+    def save_page(self, path: str | os.PathLike[str]) -> None:
+        """Write the page of ``roost sim sweep``, one HTML file that needs nothing but a browser."""
+        save(self._compiled.page(), path)
+
+    def plot(
+        self, y: str = "p99", x: str | None = None, ax: matplotlib.axes.Axes | None = None
+    ) -> matplotlib.axes.Axes:
+        """A figure over an axis, a line a contestant with its 95 % intervals; needs matplotlib.
+
+        :param y: a response time such as ``"p99"``, a power such as ``"cpu_watts"``, or any column
+            of :attr:`cells`.
+        :param x: the key of an axis; the first if left out. Cells of other axes' values are lines
+            of their own.
+        """
+        return _pictures.over(self.cells, self.axes, x or self.axes[0], y, ax)
+
+    def __repr__(self) -> str:
+        return f"<roost.SweepResult: {self.title}: {len(self.cells)} cells over {self.axes}>"
+
+    def _repr_html_(self) -> str:
+        cells = self.cells
+        return _pictures.table(self.title, cells, [*self.axes, "contestant"])

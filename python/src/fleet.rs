@@ -1,0 +1,84 @@
+//! `roost.fleet`: servers behind a root that waits for the slowest.
+
+use crate::errors::{raised, wrong};
+use crate::scenario::Asked;
+use crate::supervise::supervised;
+use crate::tables::Table;
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+use report::exit::usage;
+use study::fleet::FleetResults;
+use study::options::{self, Checked};
+use study::results::Results;
+use toml::Value;
+
+/// The outcome of `roost.fleet`, from which all tables are made.
+#[pyclass(frozen, module = "roost")]
+pub struct Fleet {
+    pub results: FleetResults,
+}
+
+#[pyfunction]
+#[pyo3(signature = (asked, progress))]
+pub fn fleet(py: Python<'_>, asked: Asked<'_>, progress: Option<Py<PyAny>>) -> PyResult<Fleet> {
+    let mut document = asked.document()?;
+    if !document.table().contains_key("fleet") {
+        return Err(wrong(
+            "fleet: the scenario has no fleet\n\nhint: roost.fleet(..., servers=100, fanout=100), or a table \
+             `fleet` in the scenario; one server is roost.run",
+        ));
+    }
+    document = asked.complete(document)?;
+    if asked.has_policies() {
+        // The call's policies name whole fleets.
+        document =
+            document.with("fleet.policies", &Value::Array(Vec::new())).map_err(usage).map_err(raised)?;
+    }
+    asked.warn_of_shape(py, &document)?;
+    let scenario = document.scenario().map_err(usage).map_err(raised)?;
+    let contestants = options::contestants(&document).map_err(raised)?;
+    let fleets = contestants.iter().map(|contestant| sim::fleet::Fleet::new(contestant, scenario.run.seed));
+    let mut fleets: Vec<sim::fleet::Fleet> =
+        fleets.collect::<Result<_, _>>().map_err(usage).map_err(raised)?;
+    let checked: Vec<Checked> =
+        contestants.into_iter().map(options::task).collect::<anyhow::Result<_>>().map_err(raised)?;
+    let threads = asked.threads()?;
+    let total = fleets.iter().map(|fleet| fleet.servings() as usize).sum();
+    let outcomes = supervised(py, progress, total, |stop, done| {
+        fleets
+            .iter_mut()
+            .map(|fleet| {
+                fleet.stop = stop.clone();
+                fleet.run(threads, || done(fleet.name())).map_err(usage)
+            })
+            .collect()
+    })?;
+    let about = Results::new(&document, &checked, Vec::new(), None);
+    Ok(Fleet { results: FleetResults::new(&about, scenario.goal, outcomes) })
+}
+
+#[pymethods]
+impl Fleet {
+    #[getter]
+    fn title(&self) -> &str {
+        &self.results.title
+    }
+
+    fn table(&self, name: &str) -> PyResult<Table> {
+        Table::new(match name {
+            "summary" => self.results.summary(),
+            "fanouts" => self.results.fanouts(),
+            "groups" => self.results.groups(),
+            "points" => self.results.points(),
+            _ => {
+                let known = "there are summary, fanouts, groups, points";
+                return Err(PyKeyError::new_err(format!("no table is called `{name}`: {known}")));
+            }
+        })
+    }
+
+    /// The document that `roost sim fleet --json` prints.
+    fn to_json(&self) -> PyResult<String> {
+        serde_json::to_string_pretty(&self.results).map_err(|error| raised(error.into()))
+    }
+}
