@@ -6,7 +6,7 @@ use observe::recording::{Input, read_service};
 
 pub fn run(bytes: &[u8]) {
     let whole = [b"PERFILE2", bytes.get(8..).unwrap_or_default()].concat();
-    match read_service(Input::Bytes { name: "perf.data", bytes: &whole }, 1) {
+    match read_service(Input::Bytes { name: "perf.data", bytes: &whole }, 1, &[]) {
         Ok(found) => {
             let work = found.work;
             let cpus = u32::from(u16::MAX).min(found.cpus.max(1));

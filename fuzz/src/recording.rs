@@ -5,7 +5,7 @@ use machine::{CstateTable, Duration};
 use observe::recording::{self, Input, read_service};
 
 pub fn run(bytes: &[u8]) {
-    if let Err(error) = read_service(Input::Bytes { name: "rec.txt", bytes }, 12) {
+    if let Err(error) = read_service(Input::Bytes { name: "rec.txt", bytes }, 12, &[]) {
         let said = error.to_string();
         assert!(said.contains("rec.txt") && !said.contains('\n'), "{said}");
     }

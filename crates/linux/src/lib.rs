@@ -98,7 +98,7 @@ pub use processes::realtime::{
 };
 pub use processes::runs::{Peers, ThreadUse, peers, thread_uses};
 pub use processes::thread_places::{Kick, Occupant, PlaceState, ThreadPlace, ThreadPlaces};
-pub use processes::threads::cpus_of_process;
+pub use processes::threads::{cpus_of_process, of_process as threads_of_process};
 pub use processes::{code_files, service, signals, symbols};
 pub use root::{FileError, Gaps, Root};
 pub use run_place::run_place;

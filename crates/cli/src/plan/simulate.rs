@@ -8,6 +8,7 @@ use sim::plan::{Candidate, Choice, Fidelity, Ranked, candidates, choose};
 use sim::runner::{self, Task};
 use sim::scenario::Contestant;
 use sim::{Document, Outcome};
+use study::progress::Progress;
 use toml::Value;
 
 pub struct Plan {
@@ -42,7 +43,9 @@ pub fn plan(args: &Args, source: &Source) -> Result<Plan> {
         }
     }
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-    let outcomes = runner::run_all(&tasks, threads, &Default::default(), |_, _| ());
+    let progress = Progress::new(tasks.len(), args.json);
+    let outcomes = runner::run_all(&tasks, threads, &Default::default(), |place, _| progress.done(&tasks[place].contestant.name));
+    progress.end();
     let outcomes: Vec<Outcome> =
         outcomes.into_iter().map(|outcome| outcome.map_err(usage)).collect::<Result<_>>()?;
     let mut loads = loads.iter().zip(outcomes.chunks(all.len())).map(|(&load, outcomes)| {

@@ -132,13 +132,15 @@ fn convert(args: &Args, file: &Path, pid: Option<u32>) -> Result<(PathBuf, Recor
             file.display()
         ))
     })?;
-    let found = read_service(Input::File(file), pid).map_err(usage)?;
+    let now = linux::threads_of_process(pid).unwrap_or_default();
+    let found = read_service(Input::File(file), pid, &now).map_err(usage)?;
     let recording = record::elsewhere(found, pid);
     let place = Place::of(args.out.as_deref(), &format!("plan-{}", stamp()?), RECORDING)?.make()?;
     // A scenario of an earlier recording is not of this one.
     run_folder::clear(&place, &[RECORDING, SCENARIO])?;
     let json = serde_json::to_string_pretty(&recording)?;
-    let recording = Recording::read(&json).map_err(|why| usage(format!("{}: {why}", file.display())))?;
+    let recording = Recording::read(&json)
+        .map_err(|why| usage(format!("{}: {why}\n{}", file.display(), recording.gaps.join("\n"))))?;
     run_folder::write(&place, RECORDING, |file| writeln!(file, "{json}"))?;
     Ok((place, recording, true))
 }

@@ -176,7 +176,7 @@ pub(crate) fn command(process: u32, thread: u32) -> Option<String> {
 }
 
 /// The threads of a process; none if it has ended.
-pub(crate) fn of_process(process: u32) -> io::Result<Vec<u32>> {
+pub fn of_process(process: u32) -> io::Result<Vec<u32>> {
     let entries = match fs::read_dir(format!("/proc/{process}/task")) {
         Err(cause) if is_gone(&cause) => return Ok(Vec::new()),
         entries => entries?,

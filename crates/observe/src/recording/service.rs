@@ -28,10 +28,11 @@ pub struct ServiceRecording {
     pub notes: Vec<String>,
 }
 
-/// Reads the work of `process` and its children from a recording with the scheduler's events.
-pub fn read_service(input: Input<'_>, process: u32) -> Result<ServiceRecording, RecordingError> {
+/// Reads the work of `process` and its children from a recording with the scheduler's events. `now`
+/// are the threads that the process has today, for a recording that does not tell whose a thread is.
+pub fn read_service(input: Input<'_>, process: u32, now: &[u32]) -> Result<ServiceRecording, RecordingError> {
     let name = input.name();
-    work_and_sleeps(input, process).map_err(|error| {
+    work_and_sleeps(input, process, now).map_err(|error| {
         // Sleeps alone are no work: these two name the events that a recording of sleeps needs.
         let why = match error {
             RecordingError::Empty(_) => "it is empty",
@@ -42,13 +43,14 @@ pub fn read_service(input: Input<'_>, process: u32) -> Result<ServiceRecording, 
     })
 }
 
-fn work_and_sleeps(input: Input<'_>, process: u32) -> Result<ServiceRecording, RecordingError> {
+fn work_and_sleeps(input: Input<'_>, process: u32, now: &[u32]) -> Result<ServiceRecording, RecordingError> {
     let name = input.name();
     let refused = |why: String| RecordingError::NoService { name: name.clone(), why };
     let members = members(input, process)?;
     let mut threads = members.threads();
     if !members.are_told {
         threads.insert(process);
+        threads.extend(now);
     }
     if threads.is_empty() {
         return Err(refused(format!("no process {process} is in it; --pid names the recorded process")));
@@ -66,9 +68,10 @@ fn work_and_sleeps(input: Input<'_>, process: u32) -> Result<ServiceRecording, R
     };
     let mut notes = if reading.idle_events > 0 { reading.notes() } else { Vec::new() };
     if !members.are_told {
+        let taken = if now.is_empty() { "only the thread of that number is" } else { "those of today are" };
         notes.push(format!(
-            "The recording does not say which threads belong to process {process}, so only the thread of \
-             that number is the service; `perf script -F comm,pid,tid,cpu,time,event,trace` says it."
+            "The recording does not say which threads belong to process {process}, so {taken} the service; \
+             `perf record` says it, or `perf script -F comm,pid,tid,cpu,time,event,trace`."
         ));
     }
     if work.service.turns == 0 {
@@ -130,8 +133,8 @@ mod tests {
 
     #[test]
     fn a_file_of_perf_and_the_text_of_it_tell_the_same() {
-        let file = read_service(Input::File(&kept("service.perf.data")), MEMCACHED).unwrap();
-        let text = read_service(Input::File(&kept("service-perf-script.txt")), MEMCACHED).unwrap();
+        let file = read_service(Input::File(&kept("service.perf.data")), MEMCACHED, &[]).unwrap();
+        let text = read_service(Input::File(&kept("service-perf-script.txt")), MEMCACHED, &[]).unwrap();
         assert_eq!((file.layout, text.layout), (Layout::PerfData, Layout::PerfScript));
         let counts = |found: &ServiceRecording| {
             let work = &found.work;
@@ -161,7 +164,7 @@ mod tests {
     /// `roost load` sent 300 requests a second, and at that rate each finds its worker asleep.
     #[test]
     fn wake_ups_of_a_service_that_is_little_used_are_its_requests() {
-        let work = read_service(Input::File(&kept("service.perf.data")), MEMCACHED).unwrap().work;
+        let work = read_service(Input::File(&kept("service.perf.data")), MEMCACHED, &[]).unwrap().work;
         let rate = work.wakes as f64 / work.elapsed.as_secs_f64();
         assert!((240.0..360.0).contains(&rate), "{rate}");
         assert_eq!((work.each_second.iter().sum::<u64>(), work.threads.len()), (work.wakes, 3));
@@ -171,26 +174,32 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_is_told() {
-        let refused =
-            |name: &str, process| read_service(Input::File(&kept(name)), process).unwrap_err().to_string();
+        let refused = |name: &str, process| {
+            read_service(Input::File(&kept(name)), process, &[]).unwrap_err().to_string()
+        };
         assert!(refused("service.perf.data", 4_000_000).contains("no process 4000000"));
         assert!(refused("lab-perf-script.txt", 1).contains("no sched_switch events"));
         for bytes in ["", "a page, a letter\n"] {
-            let said = read_service(Input::Bytes { name: "other.txt", bytes: bytes.as_bytes() }, 1);
+            let said = read_service(Input::Bytes { name: "other.txt", bytes: bytes.as_bytes() }, 1, &[]);
             assert!(said.unwrap_err().to_string().contains(RECORD), "{bytes:?}");
         }
         // As `perf script` writes it by itself: threads without their processes.
         let text = std::fs::read_to_string(kept("service-perf-script.txt")).unwrap();
         let plain: String = text.lines().map(|line| without_process(line) + "\n").collect();
         let read =
-            |process| read_service(Input::Bytes { name: "plain.txt", bytes: plain.as_bytes() }, process);
+            |process| read_service(Input::Bytes { name: "plain.txt", bytes: plain.as_bytes() }, process, &[]);
         // A worker; the main thread only waits for connections.
         let found = read(WORKER).unwrap();
         assert!(found.notes.iter().any(|note| note.contains("-F comm,pid,tid")), "{:?}", found.notes);
-        let whole = read_service(Input::File(&kept("service.perf.data")), MEMCACHED).unwrap();
+        let whole = read_service(Input::File(&kept("service.perf.data")), MEMCACHED, &[]).unwrap();
         assert!(found.work.wakes > 50 && found.work.wakes < whole.work.wakes);
         let said = read(MEMCACHED).unwrap_err().to_string();
         assert!(said.contains("never had a CPU") && said.contains("-F comm,pid,tid"), "{said}");
+        // The process still runs: its threads are known.
+        let input = Input::Bytes { name: "plain.txt", bytes: plain.as_bytes() };
+        let found = read_service(input, MEMCACHED, &[MEMCACHED, WORKER]).unwrap();
+        assert!(found.notes.iter().any(|note| note.contains("those of today")), "{:?}", found.notes);
+        assert!(found.work.wakes > 50 && found.work.wakes < whole.work.wakes);
     }
 
     /// `name 10/12 [003]` as `name 12 [003]`.
@@ -207,7 +216,7 @@ mod tests {
         let whole = std::fs::read(kept("service.perf.data")).unwrap();
         for length in (0..whole.len()).step_by(9_973) {
             let cut = Input::Bytes { name: "cut.data", bytes: &whole[..length] };
-            let said = read_service(cut, MEMCACHED).unwrap_err().to_string();
+            let said = read_service(cut, MEMCACHED, &[]).unwrap_err().to_string();
             assert!(said.contains("cut.data") && !said.contains('\n'), "{said}");
         }
     }

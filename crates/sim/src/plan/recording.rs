@@ -255,6 +255,9 @@ pub enum Loop {
     Closed,
 }
 
+/// Of fewer, the rate itself is wrong by a tenth or more: its standard error is one in the root of them.
+const FEWEST: u64 = 100;
+
 /// Why a recording is of no use.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum RecordingError {
@@ -264,8 +267,10 @@ pub enum RecordingError {
     Format(u64),
     #[error("it has no service\nhint: record with --port, --pid, --cgroup or --unit")]
     NoService,
-    #[error("it has no requests\nhint: record while the service is under its load")]
-    NoRequests,
+    #[error(
+        "it has {0} requests, and a model needs {FEWEST} or more\nhint: record while the service is under its load"
+    )]
+    FewRequests(u64),
     #[error("{key} is {value}: {fix}")]
     Impossible { key: String, value: String, fix: String },
 }
@@ -300,8 +305,8 @@ impl Recording {
         };
         positive("length_s", self.length_s)?;
         let service = self.service.as_ref().ok_or(RecordingError::NoService)?;
-        if self.arrivals.requests == 0 {
-            return Err(RecordingError::NoRequests);
+        if self.arrivals.requests < FEWEST {
+            return Err(RecordingError::FewRequests(self.arrivals.requests));
         }
         let known = [
             ("arrivals.rate_per_s", &self.arrivals.rate_per_s),
@@ -458,6 +463,7 @@ pub(super) mod tests {
         assert!(told(&|bad| bad.format = 9).contains("format 9"));
         assert!(told(&|bad| bad.service = None).contains("--port"));
         assert!(told(&|bad| bad.arrivals.requests = 0).contains("under its load"));
+        assert!(told(&|bad| bad.arrivals.requests = 99).contains("it has 99 requests"));
         assert!(told(&|bad| bad.length_s = 0.0).contains("length_s is 0"));
         assert!(told(&|bad| bad.machine.cores = 0).contains("without CPUs"));
         let negative = |bad: &mut Recording| bad.responses.p50_us = Some(Known::measured(-1.0, "x"));

@@ -363,7 +363,12 @@ fn workload(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> 
     };
     text.line(&service_line.0, &service_line.1);
     text.table("run");
-    text.line("requests = 200000", "so many are simulated of each policy");
+    // What else runs is simulated with them, however seldom a request comes.
+    let requests = (rate.value * 600.0).clamp(2e3, 2e5) as u64;
+    text.line(
+        &format!("requests = {requests}"),
+        "so many are simulated of each policy: ten minutes' worth, 2000 to 200000",
+    );
     Ok(())
 }
 
@@ -629,6 +634,8 @@ mod tests {
         (service.cpu_us, service.work_us) = (None, None);
         assert_eq!(scenario_text(&recording, None), Err(WrittenError::NoWork));
         let mut recording = sample();
+        recording.arrivals.rate_per_s = Some(Known::measured(5.0, "x"));
+        assert!(scenario_text(&recording, None).unwrap().contains("requests = 3000"));
         recording.arrivals.rate_per_s = None;
         assert_eq!(scenario_text(&recording, None), Err(WrittenError::NoRate));
         let mut recording = sample();
