@@ -100,7 +100,7 @@ impl Document {
             format: FORMAT,
             service: service.unwrap_or_default(),
             goal: source.goal,
-            notes: source.notes.clone(),
+            notes: source.notes.iter().cloned().chain(plan.holds_tails.then(|| TAIL.to_owned())).collect(),
             fidelity: plan.fidelity.clone(),
             candidates: rows(&plan.ranked),
             sensitivity: (plan.sensitivity.iter())
@@ -114,6 +114,9 @@ impl Document {
         }
     }
 }
+
+const TAIL: &str = "the recorded tail is longer than the model's, whose queueing does not explain it: no \
+                    predicted tail goes below the recorded one";
 
 fn row(args: &Args, ranked: &Ranked, now: Option<f64>) -> Row {
     let (candidate, outcome) = (&ranked.candidate, &ranked.outcome);

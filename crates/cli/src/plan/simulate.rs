@@ -4,7 +4,7 @@ use super::Args;
 use super::source::Source;
 use crate::exit::usage;
 use anyhow::Result;
-use sim::plan::{Candidate, Choice, Fidelity, Ranked, candidates, choose};
+use sim::plan::{Calibration, Candidate, Choice, Fidelity, Ranked, candidates, choose};
 use sim::runner::{self, Task};
 use sim::scenario::Contestant;
 use sim::{Document, Outcome};
@@ -18,6 +18,8 @@ pub struct Plan {
     /// Of each load but the first: the load and its candidates, in the same order.
     pub sensitivity: Vec<(f64, Vec<Ranked>)>,
     pub choice: Choice,
+    /// The recorded tail is longer than the model's, and no prediction goes below it.
+    pub holds_tails: bool,
 }
 
 pub fn plan(args: &Args, source: &Source) -> Result<Plan> {
@@ -46,8 +48,13 @@ pub fn plan(args: &Args, source: &Source) -> Result<Plan> {
     let progress = Progress::new(tasks.len(), args.json);
     let outcomes = runner::run_all(&tasks, threads, &Default::default(), |place, _| progress.done(&tasks[place].contestant.name));
     progress.end();
+    let calibration = Calibration::of(recording, &outcome);
+    let calibrated = |mut outcome: Outcome| {
+        calibration.apply(&mut outcome);
+        outcome
+    };
     let outcomes: Vec<Outcome> =
-        outcomes.into_iter().map(|outcome| outcome.map_err(usage)).collect::<Result<_>>()?;
+        outcomes.into_iter().map(|outcome| Ok(calibrated(outcome.map_err(usage)?))).collect::<Result<_>>()?;
     let mut loads = loads.iter().zip(outcomes.chunks(all.len())).map(|(&load, outcomes)| {
         let pairs = all.iter().zip(outcomes);
         let ranked =
@@ -57,7 +64,14 @@ pub fn plan(args: &Args, source: &Source) -> Result<Plan> {
     let ranked = loads.next().map(|(_, ranked)| ranked).unwrap_or_default();
     let sensitivity: Vec<(f64, Vec<Ranked>)> = loads.collect();
     let choice = choose(&ranked, source.goal);
-    Ok(Plan { recorded: outcome, fidelity, ranked, sensitivity, choice })
+    Ok(Plan {
+        recorded: outcome,
+        fidelity,
+        ranked,
+        sensitivity,
+        choice,
+        holds_tails: calibration.holds_tails(),
+    })
 }
 
 fn contestant(name: &str, policies: &str, document: &Document) -> Contestant {

@@ -82,16 +82,10 @@ impl Source {
         }
         let goal = document.scenario().map_err(usage)?.goal;
         notes.extend(elsewhere(&recording));
-        if written.contains("held_every") {
-            notes.push(TAIL_IS_TAKEN.to_owned());
-        }
         notes.extend(Awake::of(&recording).and_then(|awake| awake.warning()));
         Ok(Self { folder, is_made, recording, recorded, document, scenario_path, goal, notes })
     }
 }
-
-const TAIL_IS_TAKEN: &str = "rare waits of the service's threads are taken from the recorded tail \
-                            (held_every): the model's p99 of the recorded run proves nothing";
 
 fn without_goal(document: &Document) -> toml::Table {
     let mut table = document.table().clone();

@@ -19,14 +19,12 @@ pub(super) struct Chance {
     pub waking: Random,
     noise: Vec<Random>,
     clients: Vec<Random>,
-    held: Vec<Random>,
 }
 
 impl Chance {
     pub fn new(setup: &Setup, cpus: usize) -> Self {
         let of = |stream: u64| Random::new(setup.seed, stream);
         let sources: usize = setup.noise.iter().map(|noise| noise.on.sources(cpus)).sum();
-        let threads = setup.threads.as_ref().map_or(0, |threads| threads.count);
         let clients = setup.closed.as_ref().map_or(0, |closed| closed.clients);
         Self {
             seed: setup.seed,
@@ -35,7 +33,6 @@ impl Chance {
             route: of(ROUTE),
             waking: of(WAKING),
             noise: (0..sources as u64).map(|source| of(NOISE + source)).collect(),
-            held: (0..u64::from(threads)).map(|thread| of(HELD + thread)).collect(),
             clients: (0..u64::from(clients)).map(|client| of(CLIENTS + client)).collect(),
         }
     }
@@ -48,11 +45,6 @@ impl Chance {
     /// The pauses of one client of a closed loop.
     pub fn client(&mut self, client: u32) -> &mut Random {
         &mut self.clients[client as usize]
-    }
-
-    /// When and for how long one thread of the service is held up.
-    pub fn held(&mut self, thread: usize) -> &mut Random {
-        &mut self.held[thread]
     }
 
     /// How long the device takes for this request.
@@ -73,6 +65,5 @@ const WAKING: u64 = 0x7761_6b65 << 32;
 const ROUTE: u64 = 0x726f_7574 << 32;
 const NOISE: u64 = 0x6e6f_6973 << 32;
 const CLIENTS: u64 = 0x636c_6965 << 32;
-const HELD: u64 = 0x6865_6c64 << 32;
 const DEVICE: u64 = 0x6465_7669 << 32;
 const SHARDS: u64 = 0x7368_6172 << 32;

@@ -68,7 +68,7 @@ pub(crate) use metrics::histogram;
 pub use metrics::{IdleLengths, Metrics, Sample, SleepCounts, Times, Visit};
 pub use running::End;
 pub use setup::{
-    Closed, Depth, Device, Dispatch, Follows, Held, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick,
+    Closed, Depth, Device, Dispatch, Follows, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick,
     Setup, ShardWork, Shards, Target, Threads, Wait,
 };
 
@@ -141,10 +141,6 @@ enum Later {
     Then(Then),
     Noise {
         source: usize,
-    },
-    /// A thread of the service begins to be held up, or no longer is.
-    Held {
-        thread: u16,
     },
     /// A device answers a request of several pieces.
     Device {

@@ -173,7 +173,6 @@ impl Engine {
             self.go_idle(cpu);
         }
         self.begin_noise();
-        self.begin_holding();
         self.begin_placing();
         self.begin_counting();
         self.begin_clocking();
@@ -271,7 +270,6 @@ impl Engine {
             Later::Clock { domain } => self.clock_changes(domain),
             Later::Then(then) => self.follow(then),
             Later::Noise { source } => self.strike(source),
-            Later::Held { thread } => self.hold_or_release(usize::from(thread)),
             Later::Device { request } => self.device_done(request),
             Later::Client { client } => self.client_timer(client),
             Later::Quiescing => self.quiesce_timer(),

@@ -122,21 +122,12 @@ pub enum NoiseOn {
 }
 
 /// Threads of the service that share one queue, each with connections of its own.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Threads {
     pub count: u16,
     /// CPU time of a turn before its first request and after its last.
     pub before: Duration,
     pub after: Duration,
-    pub held: Option<Held>,
-}
-
-/// Times in which a thread that has requests gets no CPU, although one may be idle.
-#[derive(Clone, Debug)]
-pub struct Held {
-    /// Mean time from the end of one to the next, of each thread. Exponential.
-    pub every: Duration,
-    pub length: Sampler,
 }
 
 #[derive(Clone, Debug)]

@@ -6,14 +6,13 @@
 //!
 //! A core that has served a request takes the same thread's next one, else the thread whose request
 //! has waited longest. Of threads that wait for a core none is passed over for longer than a time
-//! slice: then the turn is broken off, and goes on behind them. A thread that is *held* has no core,
-//! though one be idle: it waits where the scheduler has put it, behind work that is not modelled. A
-//! thread is woken by a request only if it sleeps; requests that come during its turn cost no wake-up.
-//! So CPU time by request falls as the load grows.
+//! slice: then the turn is broken off, and goes on behind them. A thread is woken by a request only if
+//! it sleeps; requests that come during its turn cost no wake-up. So CPU time by request falls as the
+//! load grows.
 
 use super::programs::slice_ns;
 use super::task::Task;
-use super::{Engine, Interrupt, Later, Then};
+use super::{Engine, Interrupt, Then};
 
 #[derive(Clone, Debug)]
 pub(super) struct Threads {
@@ -23,7 +22,6 @@ pub(super) struct Threads {
     /// By thread: requests that wait, and whether it has a core.
     queued: Vec<u32>,
     is_running: Vec<bool>,
-    is_held: Vec<bool>,
     /// By core: the thread that is on it, and when its turn, or this part of it, began.
     on: Vec<Option<(usize, u64)>>,
 }
@@ -38,7 +36,6 @@ impl Threads {
             slice_ns: slice_ns(cpus),
             queued: vec![0; count],
             is_running: vec![false; count],
-            is_held: vec![false; count],
             on: vec![None; cpus],
         }))
     }
@@ -48,51 +45,17 @@ impl Threads {
     }
 
     fn is_ready(&self, thread: usize) -> bool {
-        self.queued[thread] > 0 && !self.is_running[thread] && !self.is_held[thread]
+        self.queued[thread] > 0 && !self.is_running[thread]
     }
 }
 
 impl Engine {
-    pub(super) fn begin_holding(&mut self) {
-        let count = self.threads.as_ref().map_or(0, |threads| threads.is_held.len());
-        (0..count).for_each(|thread| self.hold_next(thread));
-    }
-
-    fn hold_next(&mut self, thread: usize) {
-        let Some(held) = self.setup.threads.as_ref().and_then(|threads| threads.held.as_ref()) else {
-            return;
-        };
-        let gap = held.every.as_nanos() as f64 * self.chance.held(thread).exponential();
-        self.events.add(self.now + (gap as u64).max(1), Later::Held { thread: thread as u16 });
-    }
-
-    /// A thread gets no CPU from now on, or can have one again. On a CPU it ends its request first.
-    pub(super) fn hold_or_release(&mut self, thread: usize) {
-        let Some(held) = self.setup.threads.as_ref().and_then(|threads| threads.held.as_ref()) else {
-            return;
-        };
-        let Some(threads) = &mut self.threads else { return };
-        let begins = !threads.is_held[thread];
-        threads.is_held[thread] = begins;
-        if begins {
-            let length = held.length.draw(self.chance.held(thread)).as_nanos();
-            self.events.add(self.now + length.max(1), Later::Held { thread: thread as u16 });
-            return;
-        }
-        if threads.is_ready(thread)
-            && let Some(idle) = self.pick_idle()
-        {
-            self.signal_work(idle);
-        }
-        self.hold_next(thread);
-    }
-
     /// Counts a request that joins the queue. True: its thread sleeps, and has to be woken.
     pub(super) fn wakes_thread(&mut self, task: &Task) -> bool {
         let Some(threads) = &mut self.threads else { return true };
         let thread = threads.of(task);
         threads.queued[thread] += 1;
-        threads.queued[thread] == 1 && !threads.is_running[thread] && !threads.is_held[thread]
+        threads.queued[thread] == 1 && !threads.is_running[thread]
     }
 
     /// The core's thread gives it up if it has nothing to do, or may not run here any longer. True:
@@ -102,14 +65,13 @@ impl Engine {
         let Some(threads) = &mut self.threads else { return false };
         let Some((thread, _)) = threads.on[core] else { return false };
         let waits = threads.queued[thread] > 0;
-        let is_held = threads.is_held[thread];
-        if waits && is_active && !is_held {
+        if waits && is_active {
             return false;
         }
         threads.on[core] = None;
         threads.is_running[thread] = false;
         if waits {
-            if !is_held && let Some(idle) = self.pick_idle() {
+            if let Some(idle) = self.pick_idle() {
                 self.signal_work(idle);
             }
             return false;
@@ -141,7 +103,7 @@ impl Engine {
         }
         let ready = |task: &Task| {
             let thread = threads.of(task);
-            threads.is_ready(thread) && mine.is_none_or(|(last, _)| last != thread)
+            !threads.is_running[thread] && mine.is_none_or(|(last, _)| last != thread)
         };
         let place = self.shared.iter().position(ready)?;
         let mut task = self.shared.remove(place)?;

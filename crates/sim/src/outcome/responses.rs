@@ -75,6 +75,21 @@ impl Responses {
         shown.map_or_else(other, |(_, found)| found)
     }
 
+    /// The quantiles that the run tells, with their values.
+    pub fn quantiles_mut(&mut self) -> impl Iterator<Item = (Quantile, &mut Estimate)> {
+        let shown = [
+            (Quantile::P50, &mut self.p50_ns),
+            (Quantile::P95, &mut self.p95_ns),
+            (Quantile::P99, &mut self.p99_ns),
+            (Quantile::P999, &mut self.p999_ns),
+        ];
+        let others = self.others.iter_mut().filter_map(|other| match other.what {
+            Quantity::Quantile(quantile) => Some((quantile, &mut other.found_ns)),
+            Quantity::Mean => None,
+        });
+        shown.into_iter().filter_map(|(quantile, found)| Some((quantile, found.as_mut()?))).chain(others)
+    }
+
     /// The figures of a sample, with those that `asked` names.
     pub(crate) fn of(sample: &Responded<'_>, with_intervals: bool, asked: &[Quantity]) -> Self {
         let one = |quantity| {

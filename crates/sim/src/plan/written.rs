@@ -2,9 +2,6 @@
 
 use super::generator::Awake;
 use super::recording::{GENERATOR, KERNEL_THREADS, Known, Loop, Recording, Service, Source, State};
-use super::tail::Tail;
-use crate::runner::Task;
-use crate::scenario::{Contestant, Document, Estimates};
 use machine::Goal;
 use std::fmt::{Display, Write as _};
 
@@ -30,22 +27,8 @@ pub fn stock_policy(governor: Option<&str>) -> &'static str {
     }
 }
 
-/// The text of `scenario.toml` for a recorded run, each value with its source. The recorded run is
-/// simulated some ten times where its tail has to be told from the model's.
+/// The text of `scenario.toml` for a recorded run, each value with its source.
 pub fn scenario_text(recording: &Recording, goal: Option<Goal>) -> Result<String, WrittenError> {
-    let plain = text_with(recording, goal, None)?;
-    let Some(tail) = tail(recording, &plain) else { return Ok(plain) };
-    text_with(recording, goal, Some(tail))
-}
-
-fn tail(recording: &Recording, plain: &str) -> Option<Tail> {
-    turns(recording.service.as_ref()?)?;
-    let plain = Document::parse("scenario.toml".as_ref(), plain, &Estimates::default()).ok()?;
-    let policies = stock_policy(recording.machine.governor.as_deref());
-    Tail::of(recording, |tail| modelled_p99(&plain, policies, tail))
-}
-
-fn text_with(recording: &Recording, goal: Option<Goal>, tail: Option<Tail>) -> Result<String, WrittenError> {
     let mut text = Text(String::new());
     let service = recording.service.clone().unwrap_or_default();
     text.remark("Made by `roost plan` from recording.json. Every value may be changed; `roost plan` and");
@@ -62,7 +45,7 @@ fn text_with(recording: &Recording, goal: Option<Goal>, tail: Option<Tail>) -> R
         text.line(&format!("goal = \"{goal}\""), "as asked for");
     }
     machine(&mut text, recording);
-    server(&mut text, recording, tail)?;
+    server(&mut text, recording)?;
     workload(&mut text, recording)?;
     noise(&mut text, recording);
     Ok(text.0)
@@ -161,7 +144,7 @@ fn probed_spread(recording: &Recording) -> Option<Known<f64>> {
     Some(Known::derived(((p99 / p50).ln() / P99).min(MOST_SPREAD), by))
 }
 
-fn server(text: &mut Text, recording: &Recording, tail: Option<Tail>) -> Result<(), WrittenError> {
+fn server(text: &mut Text, recording: &Recording) -> Result<(), WrittenError> {
     let service = recording.service.clone().unwrap_or_default();
     text.table("server");
     text.line(
@@ -185,9 +168,6 @@ fn server(text: &mut Text, recording: &Recording, tail: Option<Tail>) -> Result<
         text.line(&format!("count = {}", count.value), &told(&count));
         text.line(&format!("before = \"{half}\""), &format!("{}; ESTIMATE: half of it", told(&turn)));
         text.line(&format!("after = \"{half}\""), "ESTIMATE: the other half");
-        if let Some(tail) = tail {
-            held(text, tail);
-        }
     }
     if let Some(after) = after_reply(recording) {
         text.table("server.nic");
@@ -195,35 +175,6 @@ fn server(text: &mut Text, recording: &Recording, tail: Option<Tail>) -> Result<
         text.line(&format!("transmit = \"{}\"", time(after.value)), &told(&after));
     }
     Ok(())
-}
-
-/// Times in which its threads get no CPU though one may be free.
-fn held(text: &mut Text, tail: Tail) {
-    let by = format!(
-        "derived: with {:.2} % of a thread's time the model's p99 of this run is the recorded one; ESTIMATE: \
-         that it is so at any load",
-        tail.share * 100.0
-    );
-    text.line(&format!("held_every = \"{}\"", time(tail.every_us())), &by);
-    text.line(
-        &format!("held_for = {{ exponential = \"{}\" }}", time(tail.mean_us)),
-        "derived: recorded p99.5 less p99, over ln 2; ESTIMATE: that it is exponential",
-    );
-}
-
-/// The model's p99 of the recorded run, in us, with so many rare waits of threads.
-fn modelled_p99(plain: &Document, policies: &str, tail: Option<Tail>) -> Option<f64> {
-    let mut document = plain.clone();
-    if let Some(tail) = tail {
-        let text = |micros: f64| toml::Value::String(time(micros).to_string());
-        let set = [("held_every", tail.every_us()), ("held_for.exponential", tail.mean_us)];
-        for (key, micros) in set {
-            document = document.with(&format!("server.threads.{key}"), &text(micros)).ok()?;
-        }
-    }
-    let contestant = Contestant { name: policies.to_owned(), policies: policies.to_owned(), document };
-    let outcome = Task { contestant, seed: 1 }.run().ok()?;
-    Some(outcome.responses.p99_ns?.value / 1e3)
 }
 
 /// The service's threads, and CPU time of a turn of theirs beside the work of its requests, where both
@@ -511,6 +462,7 @@ mod tests {
     use super::super::recording::tests::sample;
     use super::super::recording::{Generator, Known};
     use super::*;
+    use crate::scenario::{Document, Estimates};
     use std::path::Path;
 
     fn document(recording: &Recording) -> Document {

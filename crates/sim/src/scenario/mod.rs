@@ -219,7 +219,7 @@ pub struct Server {
 }
 
 /// Threads that serve a shared queue, each with connections of its own.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadsTable {
     pub count: u16,
@@ -229,9 +229,6 @@ pub struct ThreadsTable {
     /// And after its last.
     #[serde(default = "no_time")]
     pub after: Time,
-    /// Mean time until each is held up again, and for how long it then is.
-    pub held_every: Option<Time>,
-    pub held_for: Option<Distribution>,
 }
 
 fn no_time() -> Time {

@@ -65,32 +65,6 @@ fn no_thread_waits_for_longer_than_slices() {
 }
 
 #[test]
-fn a_thread_that_is_held_answers_when_it_is_let_go() {
-    // Held for 500 us of 10 ms: one request in twenty finds it so, and waits for its rest.
-    let held = "count = 4\nheld_every = \"9.5ms\"\nheld_for = { exponential = \"500us\" }";
-    let mut set = served(held, 0.001);
-    set.push(("workload.service", table("deterministic = \"10us\"")));
-    let responses = run(&set, "poll", 1).responses;
-    let [mean, p99] = [responses.mean_ns, responses.p99_ns].map(|found| found.expect("a figure").value);
-    assert!((mean / (10e3 + 0.05 * 500e3) - 1.0).abs() < 0.1, "{mean} ns");
-    // 0.05 exp(-t / 500 us) = 0.01
-    assert!((p99 / (10e3 + 500e3 * 5f64.ln()) - 1.0).abs() < 0.1, "{p99} ns");
-}
-
-#[test]
-fn a_thread_is_held_for_some_time_now_and_then() {
-    for (keys, words) in [
-        ("held_every = \"9ms\"", ["held_for", "missing"]),
-        ("held_for = { exponential = \"1ms\" }", ["held_every", "missing"]),
-        ("held_every = \"0s\"\nheld_for = { exponential = \"1ms\" }", ["held_every", "30ms"]),
-    ] {
-        let set = served(&format!("count = 4\n{keys}"), 0.1);
-        let error = document(&set).setup("poll", 1).expect_err("an error").to_string();
-        assert!(words.iter().all(|word| error.contains(word)), "{error}");
-    }
-}
-
-#[test]
 fn threads_need_a_shared_queue() {
     let mut set = served("count = 4", 0.5);
     set.push(("server.dispatch", Value::String("random".to_owned())));
