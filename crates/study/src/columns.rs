@@ -81,7 +81,7 @@ pub fn write(columns: &Columns, to: impl Write) -> io::Result<()> {
 }
 
 impl Column {
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         match self {
             Self::Text(cells) => cells.len(),
             Self::Count(cells) => cells.len(),

@@ -185,7 +185,7 @@ impl Engine {
         let mut look_at = LOOK_EVERY;
         let mut events = 0u32;
         loop {
-            if events % EVENTS_BETWEEN == 0 && self.stop.is_set() {
+            if events.is_multiple_of(EVENTS_BETWEEN) && self.stop.is_set() {
                 return End::Stopped;
             }
             events = events.wrapping_add(1);
