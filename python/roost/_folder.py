@@ -112,7 +112,7 @@ class RunFolder:
 
     @cached_property
     def cells(self) -> pd.DataFrame | None:
-        """The finished cells of `roost sim sweep`, one row each; None in any other run's folder."""
+        """The finished cells of a sweep as they finished; None in any other run's folder."""
         found = self._compiled.cells()
         return None if found is None else frame(found[1])
 

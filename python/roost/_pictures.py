@@ -134,7 +134,7 @@ def table(title: str, rows: pd.DataFrame, named_by: list[str]) -> str:
     lines = []
     for at, verdict in enumerate(shown["verdict"]):
         *keys, name = [escape(str(shown[column].iloc[at])) for column in named_by]
-        cells = "".join(f"<td>{_estimate(a, at)}</td>" for a in axes)
+        cells = "".join(f'<td style="white-space:nowrap">{_estimate(a, at)}</td>' for a in axes)
         remark = "" if verdict in ("complete", "precise") else f" ({escape(verdict)})"
         # Rows that are contestants have the colours of the plot.
         mark = "" if keys else f'<span style="color:{COLOURS[at % len(COLOURS)]}">&#9679;</span> '

@@ -44,10 +44,11 @@ impl Folder {
         serde_json::to_string(&self.run.info).map_err(|error| raised(error.into()))
     }
 
-    /// Sentences on parts that are missing.
+    /// Sentences on parts that are missing; none of a kind of run that has no frames.
     #[getter]
     fn remarks(&self) -> Vec<String> {
-        self.run.remarks.clone()
+        let has_frames = self.place.join(run::FRAMES).exists();
+        if has_frames { self.run.remarks.clone() } else { Vec::new() }
     }
 
     fn table(&self, name: &str) -> PyResult<Table> {

@@ -76,6 +76,13 @@ def test_a_live_run_has_frames_workers_cpus_phases(live: Path) -> None:
     pytest.importorskip("polars").DataFrame(run.table("frames"))
 
 
+def test_a_run_without_frames_lacks_nothing(live: Path) -> None:
+    (live / "frames.jsonl").unlink()
+    (live / "summary.json").unlink()
+    run = roost.load_run(live)
+    assert run.remarks == [] and len(run.frames) == 0 and len(run.phases) == 0
+
+
 def test_other_files_are_read_as_they_stand(live: Path) -> None:
     run = roost.load_run(live)
     assert run.files == ["frames.jsonl", "run.toml", "summary.json"]
@@ -103,7 +110,7 @@ def test_a_folder_that_is_none_or_broken_is_told(live: Path, tmp_path: Path) -> 
 def test_a_simulation_is_loaded_as_it_was(command: str, tmp_path: Path) -> None:
     file = REPOSITORY / "scenarios" / "mmk.toml"
     done = subprocess.run(
-        [command, "sim", "run", file, "--set=run.requests=20k", "--policy=menu", "--policy=teo",
+        [command, "sim", "run", file, "--set=run.requests=200k", "--policy=menu", "--policy=teo",
          "--against=teo", "--json", "--out", tmp_path / "run"],
         capture_output=True, text=True, cwd=tmp_path,
     )  # fmt: skip
@@ -112,7 +119,7 @@ def test_a_simulation_is_loaded_as_it_was(command: str, tmp_path: Path) -> None:
     assert isinstance(result, roost.Result)
     assert json.loads(result.to_json()) == json.loads(done.stdout)
     assert list(result.differences["against"].unique()) == ["teo"]
-    ours = roost.run(file, ["menu", "teo"], set={"run.requests": "20k"}, against="teo")
+    ours = roost.run(file, ["menu", "teo"], set={"run.requests": "200k"}, against="teo")
     for name in ours.tables:
         assert result.table(name).to_pydict() == ours.table(name).to_pydict(), name
     written = pd.read_csv(tmp_path / "run" / "differences.csv")
