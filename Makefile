@@ -1,7 +1,7 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
 .PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
-.PHONY: papers papers-quick deb wheel clean-runs
+.PHONY: papers papers-quick deb wheel notebooks clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -28,7 +28,7 @@ test: ## all tests of this machine: unit, property, conformance and integration 
 
 # An emulator runs eight CPUs in one thread, engines come from Maven Central, a random search needs
 # time: none fits into the time of `make test`.
-test-full: test lab test-engines fuzz ## and stock kernels, systemd, search engines, random inputs at each door
+test-full: test lab test-engines fuzz notebooks ## and stock kernels, systemd, search engines, random inputs, notebooks
 
 fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
 	@# A random search: its finds are told, and are no verdict on the change at hand. Kept inputs
@@ -92,6 +92,10 @@ papers-quick: ## the same pages in about ten minutes, with wider intervals; goes
 
 deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
 	scripts/deb target/release/roost target/deb
+
+notebooks: ## python/notebooks, one for each paper, with few requests
+	@scripts/setup test
+	scripts/python notebooks
 
 wheel: ## the Python package `roost-sim` for Python 3.10 and later: target/wheels/*.whl
 	@scripts/setup build

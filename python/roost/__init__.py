@@ -10,6 +10,8 @@ Everything is simulated and power is modelled: no machine is measured or touched
 gives the same figures as ``roost sim run``, bit for bit.
 """
 
+from importlib.metadata import version as _version
+
 from ._calls import AnyScenario
 from ._figure import FigureResult, figure
 from ._fleet import FleetResult, fleet
@@ -37,6 +39,8 @@ from .scenario import (
     Variant,
     Workload,
 )
+
+__version__ = _version("roost-sim")
 
 __all__ = [
     "AnyScenario",

@@ -56,7 +56,9 @@ class _Bar(Watch):
         if time.monotonic() - self.began < self.after_s:
             return
         if self.bar is None:
-            self.bar = _tqdm(total) or _Plain(total, self.began)
+            bar = _tqdm(total)
+            # A bar without a total is no truth value.
+            self.bar = _Plain(total, self.began) if bar is None else bar
         if done > self.bar.n:
             self.bar.set_postfix_str(last, refresh=False)
             self.bar.update(done - self.bar.n)

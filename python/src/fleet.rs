@@ -40,8 +40,9 @@ pub fn fleet(py: Python<'_>, asked: Asked<'_>, progress: Option<Py<PyAny>>) -> P
     let fleets = contestants.iter().map(|contestant| sim::fleet::Fleet::new(contestant, scenario.run.seed));
     let mut fleets: Vec<sim::fleet::Fleet> =
         fleets.collect::<Result<_, _>>().map_err(usage).map_err(raised)?;
-    let checked: Vec<Checked> =
-        contestants.into_iter().map(options::task).collect::<anyhow::Result<_>>().map_err(raised)?;
+    // A trace is read to its end.
+    let checked = || contestants.into_iter().map(options::task).collect::<anyhow::Result<Vec<Checked>>>();
+    let checked = py.detach(checked).map_err(raised)?;
     let threads = asked.threads()?;
     let total = fleets.iter().map(|fleet| fleet.servings() as usize).sum();
     let outcomes = supervised(py, progress, total, |stop, done| {

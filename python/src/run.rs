@@ -60,8 +60,9 @@ pub fn run(
         let all = all.join(", ");
         return Err(wrong(format!("against: no contestant is called `{name}`\n\nhint: there are {all}")));
     }
-    let checked: Vec<Checked> =
-        contestants.into_iter().map(options::task).collect::<anyhow::Result<_>>().map_err(raised)?;
+    // A trace is read to its end.
+    let checked = || contestants.into_iter().map(options::task).collect::<anyhow::Result<Vec<Checked>>>();
+    let checked = py.detach(checked).map_err(raised)?;
     let tasks: Vec<Task> = checked.iter().map(|run| run.task.clone()).collect();
     let threads = asked.threads()?;
     let outcomes: Vec<Outcome> = supervised(py, progress, tasks.len(), |stop, done| {

@@ -41,7 +41,8 @@ pub fn sweep(
     let started = folder::started().map_err(raised)?;
     let document = asked.complete(with_axes(asked.document()?, &asked, &axes)?)?;
     asked.warn_of_shape(py, &document)?;
-    let planned = grid::cells(&document).map_err(raised)?;
+    // Of many cells it takes seconds.
+    let planned = py.detach(|| grid::cells(&document)).map_err(raised)?;
     let scenario = document.scenario().map_err(usage).map_err(raised)?;
     let name = out.as_deref().map_or_else(String::new, folder::name_of);
     let info = folder::info(&document, name, scenario.title, started.clone()).map_err(raised)?;

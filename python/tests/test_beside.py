@@ -122,6 +122,11 @@ def test_a_bar_is_drawn_and_taken_away(with_tqdm: bool, capsys, monkeypatch) -> 
         monkeypatch.setattr(_progress, "_tqdm", lambda total: None)
     roost.run(scenario(), progress=True)
     assert "2" in capsys.readouterr().err
+    # Of so many runs that the number is not known before.
+    with _progress.watched(True) as bar:
+        assert bar is not None
+        bar(1, 0, "menu")
+    assert "run" in capsys.readouterr().err
     roost.run(scenario(), progress=False)
     assert capsys.readouterr().err == ""
 

@@ -22,6 +22,9 @@ use study::progress::Progress;
 use study::results::Entry;
 use workload::{Load, Shape};
 
+/// A function that is told the name of a run.
+pub type Told = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// Finished runs, on disk and in memory.
 pub struct Runs {
     file: Cells,
@@ -31,7 +34,7 @@ pub struct Runs {
     /// The caller's way to end all runs before their time.
     pub stop: Stop,
     /// Told the name of each run that is over, from any thread.
-    pub told: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    pub told: Option<Told>,
 }
 
 impl Runs {
