@@ -46,7 +46,9 @@ pub fn plan(args: &Args, source: &Source) -> Result<Plan> {
     }
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
     let progress = Progress::new(tasks.len(), args.json);
-    let outcomes = runner::run_all(&tasks, threads, &Default::default(), |place, _| progress.done(&tasks[place].contestant.name));
+    let outcomes = runner::run_all(&tasks, threads, &Default::default(), |place, _| {
+        progress.done(&tasks[place].contestant.name)
+    });
     progress.end();
     let calibration = Calibration::of(recording, &outcome);
     let calibrated = |mut outcome: Outcome| {
