@@ -93,9 +93,10 @@ papers-quick: ## the same pages in about ten minutes, with wider intervals; goes
 deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
 	scripts/deb target/release/roost target/deb
 
-notebooks: ## python/notebooks, one for each paper, with few requests
+notebooks: ## python/notebooks, one for each paper, with few requests; the reference of the package
 	@scripts/setup test
 	scripts/python notebooks
+	scripts/python docs
 
 wheel: ## the Python package `roost-sim` for Python 3.10 and later: target/wheels/*.whl
 	@scripts/setup build

@@ -35,7 +35,7 @@ def figure(
     :param short: a tenth of the requests, a third of the repetitions: wider intervals.
     :param quick: so few requests that no figure can be trusted: to see that all is in place.
     :param threads: runs at the same time; one for each CPU if left out.
-    :param progress: as of :func:`roost.run`; the number of all runs is told as 0.
+    :param progress: as of ``roost.run``; the number of all runs is told as 0.
     :raises roost.ScenarioError: no such figure, or no such folder.
     """
     if not names:
@@ -73,7 +73,7 @@ class FigureResult:
     def runs(self) -> pd.DataFrame:
         """One row a run: the axes' values as texts, ``contestant``, ``policies``, ``verdict``.
 
-        Then the figures of :attr:`Result.summary`, with their intervals.
+        Then the figures of ``Result.summary``, with their intervals.
         """
         return self._frame("runs")
 

@@ -33,7 +33,7 @@ def fleet(
     requests; a request is answered when the slowest of those asked has. The figures are those of
     ``roost sim fleet``, bit for bit, whatever the number of threads. Ctrl-C ends the runs at once.
 
-    :param scenario: a dict (:class:`roost.Scenario` completes its keys), the path of a TOML file,
+    :param scenario: a dict (``roost.Scenario`` completes its keys), the path of a TOML file,
         or its text. ``run.requests`` counts requests of the root.
     :param policies: a fleet for each line, such as ``["menu", "peafowl + teo"]``; without it, the
         scenario's, whose ``fleet.policies`` may mix servers.
@@ -42,7 +42,7 @@ def fleet(
     :param seed: everything random follows from it; the scenario's, or 1.
     :param set: other keys of the scenario by dotted name.
     :param threads: servers at the same time; one for each CPU if left out.
-    :param progress: as of :func:`roost.run`.
+    :param progress: as of ``roost.run``.
     :raises roost.ScenarioError: bad input; the message names the key and the fix.
     """
     keys = dict(set or {})
@@ -61,7 +61,7 @@ def fleet(
 
 
 class FleetResult(Tables):
-    """The figures of fleets. Units and intervals are as in :class:`roost.Result`."""
+    """The figures of fleets. Units and intervals are as in ``roost.Result``."""
 
     _compiled: _roost.Fleet
 

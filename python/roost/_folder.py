@@ -34,7 +34,8 @@ def load_run(folder: str | os.PathLike[str]) -> RunFolder:
 class RunFolder:
     """The content of a run's folder; docs/formats.md explains each file.
 
-    A run that was cut short reads as well. What could not be measured is missing, never zero.
+    A run that was cut short reads as well. A figure that could not be measured is
+    missing, never zero.
     """
 
     def __init__(self, place: Path, compiled: _roost.Folder) -> None:
@@ -54,7 +55,7 @@ class RunFolder:
 
     @property
     def files(self) -> list[str]:
-        """Names of the folder's files; :meth:`read` takes those that end in .json, .jsonl, .csv."""
+        """Names of the folder's files; ``read`` takes those that end in .json, .jsonl, .csv."""
         return sorted(path.name for path in self.place.iterdir() if path.is_file())
 
     def table(self, name: str) -> _roost.Table:

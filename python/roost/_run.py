@@ -35,7 +35,7 @@ def run(
     whatever the number of threads. Other threads of Python go on meanwhile; Ctrl-C ends the runs at
     once.
 
-    :param scenario: a dict (:class:`roost.Scenario` completes its keys), the path of a TOML file,
+    :param scenario: a dict (``roost.Scenario`` completes its keys), the path of a TOML file,
         or its text.
     :param policies: contestants instead of the scenario's: a line such as ``"peafowl + teo"``, or
         several.
@@ -63,7 +63,7 @@ class Result(Tables):
     known is missing, never zero: the times of a contestant that was flooded, an
     interval of too short a run.
 
-    Each table is a data frame of pandas here; :meth:`table` gives the same to polars, DuckDB and
+    Each table is a data frame of pandas here; ``table`` gives the same to polars, DuckDB and
     pyarrow without a copy.
     """
 
@@ -79,7 +79,7 @@ class Result(Tables):
 
     @property
     def tables(self) -> list[str]:
-        """Names that :meth:`table` takes."""
+        """Names that ``table`` takes."""
         return self._compiled.tables
 
     @property
@@ -146,8 +146,8 @@ class Result(Tables):
         """The trade-off: one point a contestant, its response time across, its power up, with 95 %
         intervals. Needs matplotlib (``pip install roost-sim[plot]``).
 
-        :param x: a response time such as ``"p99"``, ``"mean"``, or any column of :attr:`summary`.
-        :param y: a power such as ``"cpu_watts"``, or any column of :attr:`summary`.
+        :param x: a response time such as ``"p99"``, ``"mean"``, or any column of ``summary``.
+        :param y: a power such as ``"cpu_watts"``, or any column of ``summary``.
         """
         return _pictures.trade_off(self.summary, x, y, ax)
 

@@ -35,7 +35,7 @@ def sweep(
     The figures are those of ``roost sim sweep``, bit for bit, whatever the number of threads. Other
     threads of Python go on meanwhile; Ctrl-C ends the runs at once.
 
-    :param scenario: a dict (:class:`roost.Scenario` completes its keys), the path of a TOML file,
+    :param scenario: a dict (``roost.Scenario`` completes its keys), the path of a TOML file,
         or its text. Its own axes (``sweep``) are kept beside those of the call.
     :param axes: dotted keys and the values that each takes, such as ``{"workload.rate": ["20k",
         "40k"], "machine.cores": [4, 10]}``; every value with every other.
@@ -48,7 +48,7 @@ def sweep(
         there, with new values of an axis as well, and ``roost report`` and ``roost sim sweep`` read
         it. Without it all is in memory.
     :param threads: runs at the same time; one for each CPU if left out.
-    :param progress: as of :func:`roost.run`.
+    :param progress: as of ``roost.run``.
     :raises roost.ScenarioError: bad input; the message names the key and the fix.
     """
     call = asked(scenario, policies, seed, precision, set, threads)
@@ -72,7 +72,7 @@ class SweepResult(Tables):
 
     @property
     def cells(self) -> pd.DataFrame:
-        """One row a cell: the axes' values as texts, then the columns of :attr:`Result.summary`."""
+        """One row a cell: the axes' values as texts, then the columns of ``Result.summary``."""
         return self._frame("cells")
 
     def save_page(self, path: str | os.PathLike[str]) -> None:
@@ -85,7 +85,7 @@ class SweepResult(Tables):
         """A figure over an axis, a line a contestant with its 95 % intervals; needs matplotlib.
 
         :param y: a response time such as ``"p99"``, a power such as ``"cpu_watts"``, or any column
-            of :attr:`cells`.
+            of ``cells``.
         :param x: the key of an axis; the first if left out. Cells of other axes' values are lines
             of their own.
         """

@@ -97,8 +97,6 @@ class Threads(TypedDict, total=False):
     """CPU time of a turn before its first request."""
     after: Time
     """CPU time of a turn after its last request."""
-    held_every: Time
-    held_for: Distribution
 
 
 class Shards(TypedDict, total=False):
