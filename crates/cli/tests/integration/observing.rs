@@ -112,7 +112,10 @@ fn this_machine_is_traced_where_it_shows_its_sleeps() {
     let kept: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let notes = kept["notes"].to_string();
     let sleeps = trace_events(&found, "TYPE_SLICE_BEGIN").count();
-    assert!(sleeps > 0 || notes.contains("the trace has no sleeps"), "{notes}");
+    // CPUs that other programs keep busy do not sleep.
+    let is_without =
+        notes.contains("the trace has no sleeps") || notes.contains("neither fell asleep nor woke");
+    assert!(sleeps > 0 || is_without, "{notes}");
 }
 
 #[test]
