@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from . import _roost
-from ._frames import frame
 from ._progress import Progress, watched
+from ._tables import Tables
 from .errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -48,16 +48,13 @@ def figure(
         )
 
 
-class FigureResult:
-    """The runs of a paper's figures, and its claims beside ours."""
+class FigureResult(Tables):
+    """The runs of a paper's figures, and its claims beside ours: tables ``claims`` and ``runs``."""
+
+    _compiled: _roost.Figures
 
     def __init__(self, compiled: _roost.Figures) -> None:
-        self._compiled = compiled
-        self._frames: dict[str, pd.DataFrame] = {}
-
-    def table(self, name: str) -> _roost.Table:
-        """A table with Arrow's interface: ``claims`` or ``runs``."""
-        return self._compiled.table(name)
+        super().__init__(compiled)
 
     @property
     def claims(self) -> pd.DataFrame:
@@ -77,21 +74,12 @@ class FigureResult:
         """
         return self._frame("runs")
 
-    def to_json(self) -> str:
-        """The document that ``roost-papers --json`` prints."""
-        return self._compiled.to_json()
-
-    def _frame(self, name: str) -> pd.DataFrame:
-        if name not in self._frames:
-            self._frames[name] = frame(self.table(name))
-        return self._frames[name]
-
     def __str__(self) -> str:
         return self._compiled.text()
 
     def __repr__(self) -> str:
-        figures = ", ".join(dict.fromkeys(self.runs["figure"]))
-        return f"<roost.FigureResult: {figures}: {len(self.runs)} runs, {len(self.claims)} claims>"
+        counts = f"{len(self.runs)} runs, {len(self.claims)} claims"
+        return f"<roost.FigureResult: {self.title}: {counts}>"
 
     def _repr_html_(self) -> str:
         shown = self.claims[["figure", "says", "paper", "ours", "half_width", "verdict"]]

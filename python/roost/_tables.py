@@ -29,7 +29,7 @@ class Tables:
 
     @property
     def title(self) -> str:
-        """The scenario's title, or its file."""
+        """The scenario's title, or its file; the names of a paper's figures."""
         return self._compiled.title
 
     def table(self, name: str) -> Table:

@@ -22,6 +22,7 @@ use study::folder;
 /// The outcome of `roost.figure`, its tables made.
 #[pyclass(frozen, module = "roost")]
 pub struct Figures {
+    title: String,
     claims: Columns,
     runs: Columns,
     json: String,
@@ -69,7 +70,9 @@ pub fn figure(
 impl Figures {
     fn new(reproduction: &Reproduction<'_>) -> Result<Self> {
         let json = serde_json::to_value(Results::new(reproduction))?;
+        let names: Vec<String> = reproduction.figures.iter().map(|figured| figured.study.name()).collect();
         Ok(Self {
+            title: names.join(", "),
             claims: claims(&json),
             runs: runs(reproduction),
             json: serde_json::to_string_pretty(&json)?,
@@ -80,6 +83,12 @@ impl Figures {
 
 #[pymethods]
 impl Figures {
+    /// The names of the figures.
+    #[getter]
+    fn title(&self) -> &str {
+        &self.title
+    }
+
     fn table(&self, name: &str) -> PyResult<Table> {
         Table::new(match name {
             "claims" => self.claims.clone(),

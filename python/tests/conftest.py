@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,25 @@ def scenario(requests: int = 20_000, **keys: object) -> dict[str, object]:
 
 #: Hours of computing.
 LONG = 100_000_000_000
+
+
+class Enough(Exception):
+    """An error of progress."""
+
+
+def ended_by_progress(call: Callable[[Callable[[int, int, str], None]], object]) -> int:
+    """`call` takes long, and its progress raises: it ends soon. The number of runs that it told."""
+    totals: list[int] = []
+
+    def tell(done: int, total: int, last: str) -> None:
+        totals.append(total)
+        raise Enough
+
+    began = time.monotonic()
+    with pytest.raises(Enough):
+        call(tell)
+    assert time.monotonic() - began < 10
+    return totals[0]
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+from conftest import REPOSITORY, ended_by_progress
 
 import roost
 
@@ -36,16 +35,7 @@ def test_a_figure_has_its_runs_and_claims(tmp_path: Path) -> None:
 
 
 def test_an_error_of_progress_ends_it() -> None:
-    class Enough(Exception):
-        pass
-
-    def tell(done: int, total: int, last: str) -> None:
-        raise Enough
-
-    began = time.monotonic()
-    with pytest.raises(Enough):
-        roost.figure("carb/4", papers=PAPERS, progress=tell)
-    assert time.monotonic() - began < 10
+    ended_by_progress(lambda tell: roost.figure("carb/4", papers=PAPERS, progress=tell))
 
 
 def test_a_figure_that_is_none_is_told(tmp_path: Path) -> None:

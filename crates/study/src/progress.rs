@@ -110,7 +110,7 @@ impl Progress {
             View::Lines => {
                 if now - state.told >= LINE_EVERY && ledger.done < ledger.total {
                     state.told = now;
-                    eprintln!("roost sim: {}", ledger.text(gone, what));
+                    eprintln!("{}", ledger.text(gone, what));
                 }
             }
         }

@@ -106,7 +106,7 @@ mod tests {
         let model = modelled();
         let [p50, p95, p99, p999] = ns(&model);
         let mut recording = sample();
-        recording.responses.p99_us = Some(Known::measured(3.0 * p99 / 1e3, "twice too long"));
+        recording.responses.p99_us = Some(Known::measured(3.0 * p99 / 1e3, "three times as long"));
         // Evenly up to ten times the model's p95: of 1,000 requests no p95 is known.
         for (count, least) in [(1_000, p95), (100_000, 9.5 * p95)] {
             recording.responses.histogram = vec![Bucket { to_us: p95 / 100.0, count }];
