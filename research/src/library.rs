@@ -133,6 +133,12 @@ impl Library {
             None => find()?,
         };
         let path = root.join("estimates.toml");
+        if !path.is_file() {
+            let (root, hint) = (root.display(), "name the folder `papers` of the repository");
+            return Err(usage(format!(
+                "{root}: no folder of papers: it has no estimates.toml\n\nhint: {hint}"
+            )));
+        }
         let estimates = Estimates::read(&path).map_err(usage)?;
         let table = read(&path)?;
         let path = root.join("headlines.toml");
