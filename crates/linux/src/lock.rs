@@ -120,7 +120,7 @@ fn hint(cause: &io::Error) -> &'static str {
 /// The locks of some CPUs, held until dropped.
 #[derive(Debug)]
 pub struct CpuLocks {
-    files: Vec<File>,
+    files: Vec<FileLock>,
 }
 
 impl CpuLocks {
@@ -153,8 +153,19 @@ impl CpuLocks {
     /// Adds a line to the files. One that cannot be written is not: the locks hold all the same.
     pub(crate) fn announce(&mut self, line: &str) {
         for file in &mut self.files {
-            let _ = writeln!(file, "{line}");
+            let _ = writeln!(file.0, "{line}");
         }
+    }
+}
+
+/// A file that this process has locked. Closing it would not do: a child that another thread has
+/// just forked keeps the lock until it starts its program.
+#[derive(Debug)]
+pub(crate) struct FileLock(pub(crate) File);
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -180,7 +191,7 @@ impl Refusal {
 }
 
 /// Takes the lock at `path` and writes our name there.
-pub(crate) fn take(path: &Path, holder: &str) -> Result<File, Refusal> {
+pub(crate) fn take(path: &Path, holder: &str) -> Result<FileLock, Refusal> {
     // Never truncated on opening: until the lock is ours, the text is the holder's.
     let mut options = OpenOptions::new();
     #[expect(
@@ -199,7 +210,7 @@ pub(crate) fn take(path: &Path, holder: &str) -> Result<File, Refusal> {
     }
     let text = format!("{holder} (process {})\n", std::process::id());
     file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(Refusal::Unavailable)?;
-    Ok(file)
+    Ok(FileLock(file))
 }
 
 /// The patience with a lock that is held for moments.
@@ -220,7 +231,7 @@ pub fn end_of_waiting() -> Arc<AtomicBool> {
 #[derive(Debug)]
 pub(crate) struct Passing {
     path: PathBuf,
-    _file: File,
+    _lock: FileLock,
 }
 
 impl Drop for Passing {
@@ -247,19 +258,19 @@ fn take_within(path: &Path, holder: &str, patience: Duration) -> Result<Passing,
                 }
                 std::thread::sleep(PAUSE);
             }
-            Ok(file) => return Ok(Passing { path: path.to_owned(), _file: file }),
+            Ok(lock) => return Ok(Passing { path: path.to_owned(), _lock: lock }),
             Err(refusal) => return Err(refusal.at(path.to_owned())),
         }
     }
 }
 
 /// The same for a file that goes with its holder.
-pub(crate) fn take_passing(path: &Path, holder: &str) -> Result<File, Refusal> {
+pub(crate) fn take_passing(path: &Path, holder: &str) -> Result<FileLock, Refusal> {
     loop {
         match take(path, holder) {
             // Its last holder removed it between our open and our lock: no other process would see
             // ours.
-            Ok(file) if file.metadata().is_ok_and(|file| file.nlink() == 0) => {}
+            Ok(lock) if lock.0.metadata().is_ok_and(|file| file.nlink() == 0) => {}
             result => return result,
         }
     }
@@ -377,6 +388,21 @@ mod tests {
         drop(others);
     }
 
+    /// A child has such a copy from `fork` to `exec`, and any thread may start one.
+    #[test]
+    fn a_released_lock_is_free_although_a_copy_of_its_descriptor_is_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::at(folder.path());
+        let path = run_folder(&root).unwrap().join("arbiter.lock");
+        let lock = take(&path, "roost govern").unwrap();
+        let copy = lock.0.try_clone().unwrap();
+        drop(lock);
+        let again = take(&path, "roost serve").unwrap();
+        drop(copy);
+        assert!(matches!(take(&path, "roost govern"), Err(Refusal::Taken(_))));
+        drop(again);
+    }
+
     #[test]
     fn a_survey_tells_a_holder_that_runs_from_a_dead_one() {
         let folder = tempfile::tempdir().unwrap();
@@ -392,12 +418,12 @@ mod tests {
     }
 
     /// A lock as process `pid` would hold it.
-    fn locked(root: &Root, name: &str, pid: u32) -> File {
+    fn locked(root: &Root, name: &str, pid: u32) -> FileLock {
         let path = root.path(&format!("run/roost/{name}.lock"));
         fs::write(&path, format!("roost serve (process {pid})\n")).unwrap();
         let file = File::open(&path).unwrap();
         flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
-        file
+        FileLock(file)
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The right to be the arbiter of a machine: `run/roost/arbiter.lock`.
 
-use crate::lock::{LockError, Refusal, run_folder, take};
+use crate::lock::{FileLock, LockError, Refusal, run_folder, take};
 use crate::root::Root;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Held {
-    lock: File,
+    lock: FileLock,
     /// The last holder was killed, or ended while other processes asked it.
     is_inherited: bool,
 }
@@ -65,7 +65,7 @@ impl ArbiterLock {
     pub(super) fn leave_clean(&self) {
         if let Some(held) = &*self.0.held.lock().unwrap_or_else(PoisonError::into_inner) {
             // On failure the next holder waits for a moment without need.
-            let _ = held.lock.set_len(0);
+            let _ = held.lock.0.set_len(0);
         }
     }
 }

@@ -36,7 +36,7 @@
 
 use crate::journal::{ChangeError, Journal, restore_at_start};
 use crate::knob::{CGROUPS, MASKS, called, cpus_of, entries_of, indirection_of, mask_of, path_of, table_of};
-use crate::lock::{LockError, Refusal, run_folder, take};
+use crate::lock::{FileLock, LockError, Refusal, run_folder, take};
 use crate::processes::service::{command, parent};
 use crate::processes::threads::{ThreadName, began};
 use crate::root::{FileError, Root};
@@ -46,7 +46,6 @@ use crate::system::interrupts::{
 use machine::CpuList;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fs::File;
 
 /// The groups that are moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,7 +89,7 @@ pub(crate) struct CpuIsolation {
     /// Places that refused, each once.
     refused: BTreeSet<String>,
     notices: Vec<String>,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl CpuIsolation {

@@ -3,9 +3,9 @@
 use super::FreezerError;
 use super::place::Place;
 use crate::Root;
-use crate::lock::{Refusal, run_folder, take_passing};
+use crate::lock::{FileLock, Refusal, run_folder, take_passing};
 use crate::root::FileError;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
-    _file: File,
+    _lock: FileLock,
 }
 
 impl Lock {
@@ -29,7 +29,7 @@ impl Lock {
         };
         let path = run_folder(root)?.join(name);
         match take_passing(&path, holder) {
-            Ok(file) => Ok(Self { path, _file: file }),
+            Ok(lock) => Ok(Self { path, _lock: lock }),
             Err(Refusal::Taken(holder)) => Err(FreezerError::Held { unit: unit.to_owned(), holder, path }),
             Err(refusal) => Err(refusal.at(path).into()),
         }

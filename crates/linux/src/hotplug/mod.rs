@@ -44,13 +44,12 @@ mod belongings;
 
 use crate::journal::{Checkpoint, Journal, restore_at_start};
 use crate::knob::switch_of;
-use crate::lock::{LockError, Refusal, run_folder, take};
+use crate::lock::{FileLock, LockError, Refusal, run_folder, take};
 use crate::processes::threads::{kernel_release, remembers_pins};
 use crate::root::{FileError, Root};
 use crate::system::topology::{online_cpus, topology};
 use machine::{CpuId, CpuList};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 
 /// Takes CPUs offline. Drop brings them back and puts everything back, so also when a panic
 /// unwinds.
@@ -72,7 +71,7 @@ pub struct Hotplug {
     notices: Vec<String>,
     /// Dropped before the lock.
     journal: Journal,
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// Why CPUs cannot be taken offline.

@@ -37,12 +37,12 @@ pub(crate) use undo::{ancestry, inherited};
 use crate::Root;
 use crate::files::safe_folder::{SafeError, SafeFolder};
 use crate::knob::{Knob, cpu_of_switch};
-use crate::lock::{LockError, run_folder};
+use crate::lock::{FileLock, LockError, run_folder};
 use crate::root::FileError;
 use record::{FRESH, LOST, Record, VERSION, by_kernel, namespaces, settle};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,7 +101,7 @@ pub(crate) struct Set {
 pub(crate) struct Journal {
     root: Root,
     path: PathBuf,
-    file: File,
+    file: FileLock,
     length: u64,
     /// Beyond this length it is written anew.
     length_max: u64,
@@ -428,9 +428,9 @@ impl Journal {
             (self.file, self.length) = write_anew(&self.path, &text)?;
             self.length_max = LENGTH_MAX.max(2 * self.length);
         }
-        if let Err(cause) = self.file.write_all(lines.as_bytes()) {
+        if let Err(cause) = self.file.0.write_all(lines.as_bytes()) {
             // Half a line would spoil the next one.
-            let _ = self.file.set_len(self.length);
+            let _ = self.file.0.set_len(self.length);
             return Err(cause);
         }
         self.length += lines.len() as u64;
@@ -450,10 +450,10 @@ impl Drop for Journal {
 
 /// Makes the journal appear with this text, already locked: no other run can mistake it for a dead
 /// run's in between. An existing journal always has its text, even after a crash of the machine.
-fn write_anew(path: &Path, text: &str) -> io::Result<(File, u64)> {
+fn write_anew(path: &Path, text: &str) -> io::Result<(FileLock, u64)> {
     let (folder, name) = SafeFolder::of_file(path, None).map_err(SafeError::into_io)?;
     let file = folder.replace_and_keep(name, 0o600, |file| file.write_all(text.as_bytes()));
-    Ok((file.map_err(SafeError::into_io)?, text.len() as u64))
+    Ok((FileLock(file.map_err(SafeError::into_io)?), text.len() as u64))
 }
 
 /// In place of a boot's name where it cannot be read.
@@ -558,7 +558,7 @@ mod tests {
     fn a_full_disk_refuses_the_change_instead_of_making_it_unrecorded() {
         let machine = FakeMachine::intel_server(2);
         let mut journal = journal(&machine);
-        journal.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        journal.file.0 = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let error = journal.set(KNOB, "2").unwrap_err();
         assert!(matches!(&error, ChangeError::Journal { .. }), "{error}");
         assert_eq!(machine.read(KNOB), "0");

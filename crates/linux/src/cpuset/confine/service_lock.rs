@@ -5,13 +5,13 @@
 
 use super::ConfineError;
 use crate::Root;
-use crate::lock::{Refusal, run_folder, take_passing};
+use crate::lock::{FileLock, Refusal, run_folder, take_passing};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::PathBuf;
 
 #[derive(Debug)]
-pub(super) struct ServiceLocks(Vec<(PathBuf, File)>);
+pub(super) struct ServiceLocks(Vec<(PathBuf, FileLock)>);
 
 impl ServiceLocks {
     /// Takes the locks of all `processes` or of none.
@@ -24,12 +24,12 @@ impl ServiceLocks {
         let mut locks = Self(Vec::new());
         for &process in processes.keys() {
             let path = folder.join(format!("process{process}.lock"));
-            let file = match take_passing(&path, holder) {
-                Ok(file) => file,
+            let lock = match take_passing(&path, holder) {
+                Ok(lock) => lock,
                 Err(Refusal::Taken(holder)) => return Err(ConfineError::Held { process, holder, path }),
                 Err(refusal) => return Err(refusal.at(path).into()),
             };
-            locks.0.push((path, file));
+            locks.0.push((path, lock));
         }
         Ok(locks)
     }
@@ -37,7 +37,7 @@ impl ServiceLocks {
 
 impl Drop for ServiceLocks {
     fn drop(&mut self) {
-        for (path, _file) in &self.0 {
+        for (path, _lock) in &self.0 {
             let _ = fs::remove_file(path);
         }
     }
