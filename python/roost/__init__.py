@@ -16,11 +16,12 @@ from ._calls import AnyScenario
 from ._figure import FigureResult, figure
 from ._fleet import FleetResult, fleet
 from ._folder import RunFolder, load_run
+from ._policy import Policy
 from ._progress import Progress
-from ._roost import Table
+from ._roost import Commands, Knobs, Reading, Table
 from ._run import Result, run
 from ._sweep import SweepResult, sweep
-from .errors import InternalError, ScenarioError
+from .errors import InternalError, PolicyError, ScenarioError
 from .scenario import (
     Clients,
     Device,
@@ -45,16 +46,21 @@ __version__ = _version("roost-sim")
 __all__ = [
     "AnyScenario",
     "Clients",
+    "Commands",
     "Device",
     "Distribution",
     "FigureResult",
     "Fleet",
     "FleetResult",
     "InternalError",
+    "Knobs",
     "Machine",
     "Nic",
     "Noise",
+    "Policy",
+    "PolicyError",
     "Progress",
+    "Reading",
     "RequestClass",
     "Result",
     "Run",

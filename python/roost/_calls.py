@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ._policy import Own
 from .errors import ScenarioError
 from .scenario import Scenario
 
@@ -23,6 +24,7 @@ def asked(
     precision: str | None,
     changes: Mapping[str, Any] | None,
     threads: int | None,
+    own: Own | None = None,
 ) -> dict[str, Any]:
     """One mapping of all of them; the seed and the precision are keys of the scenario."""
     keys = dict(changes or {})
@@ -39,10 +41,18 @@ def asked(
             )
         if not lines:
             raise ScenarioError("policies: none\n\nhint: leave it out for the scenario's own")
+    if not isinstance(own, Mapping | None):
+        raise TypeError('own: give a dict from names to classes, such as own={"mine": Mine}')
     if threads is not None and (
         isinstance(threads, bool) or not isinstance(threads, int) or threads < 1
     ):
         raise ScenarioError(
             f"threads = {threads!r}\n\nhint: a whole number from 1 on; None for all CPUs"
         )
-    return {"scenario": scenario, "policies": lines, "set": keys, "threads": threads}
+    return {
+        "scenario": scenario,
+        "policies": lines,
+        "set": keys,
+        "threads": threads,
+        "own": dict(own or {}),
+    }

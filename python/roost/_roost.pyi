@@ -31,6 +31,83 @@ class Table:
     def __arrow_c_schema__(self) -> object: ...
 
 @final
+class Knobs:
+    """The machine that a policy is made for, and its goal."""
+
+    @property
+    def workers(self) -> int:
+        """CPUs that serve requests."""
+    @property
+    def clocks_khz(self) -> list[int]:
+        """The clocks that a core can have, slow to fast."""
+    @property
+    def idle_states(self) -> list[tuple[str, int]]:
+        """Name and exit latency in ns of each idle state, shallow to deep."""
+    @property
+    def goal_ns(self) -> int | None:
+        """The response time that the goal names; None without a goal."""
+    @property
+    def goal_quantile(self) -> float | None:
+        """The share of requests that is to be faster, such as 0.99."""
+
+@final
+class Reading:
+    """An epoch that has ended."""
+
+    @property
+    def now_ns(self) -> int:
+        """Time since the run began."""
+    @property
+    def span_ns(self) -> int:
+        """The epoch's length."""
+    @property
+    def requests(self) -> int:
+        """Requests that were answered in it."""
+    @property
+    def rate_per_s(self) -> float:
+        """These, a second."""
+    @property
+    def mean_ns(self) -> int | None:
+        """Their mean response time; None without requests."""
+    @property
+    def tail_ns(self) -> int | None:
+        """The quantile of their response times that the policy asks for."""
+    @property
+    def active(self) -> int:
+        """Cores that new work may go to."""
+    @property
+    def working(self) -> list[float]:
+        """Of each CPU the share of the epoch that it spent at work on requests."""
+    @property
+    def core_watts(self) -> float:
+        """Mean power of all cores in the epoch, modelled, without ``machine.warming``."""
+
+@final
+class Commands:
+    """Orders for the epochs that come; what is left out stays as it is.
+
+    :param cores: new work goes to so many cores, from 1 to ``Knobs.workers``.
+    :param idle_limit_ns: active cores enter no idle state with a longer exit latency: 0 is polling,
+        ``math.inf`` no limit. Parked cores have none.
+    :param clock_khz: all cores take the slowest clock that is at least as fast, unless another
+        policy of the line decides the frequency.
+    """
+
+    def __init__(
+        self,
+        *,
+        cores: int | None = None,
+        idle_limit_ns: float | None = None,
+        clock_khz: float | None = None,
+    ) -> None: ...
+    @property
+    def cores(self) -> int | None: ...
+    @property
+    def idle_limit_ns(self) -> float | None: ...
+    @property
+    def clock_khz(self) -> int | None: ...
+
+@final
 class Run:
     @property
     def title(self) -> str: ...

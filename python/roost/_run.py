@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _pictures, _roost
 from ._calls import AnyScenario, Policies, asked
+from ._policy import Own
 from ._progress import Progress, watched
 from ._tables import Tables, save
 
@@ -25,6 +26,7 @@ def run(
     seed: int | None = None,
     precision: str | None = None,
     set: Mapping[str, Any] | None = None,
+    own: Own | None = None,
     against: str | None = None,
     threads: int | None = None,
     progress: Progress = None,
@@ -42,14 +44,17 @@ def run(
     :param seed: everything random follows from it; the scenario's, or 1.
     :param precision: go on until this half-width is reached, such as ``"1%@p99"``.
     :param set: other keys of the scenario by dotted name, such as ``{"workload.rate": "50k"}``.
+    :param own: policies of one's own: names that ``policies`` may use, and their classes (see
+        ``roost.Policy``), such as ``own={"mine": Mine}, policies=["carb", "mine + teo"]``.
     :param against: the contestant that the others are compared with; the first if left out.
     :param threads: runs at the same time; one for each CPU if left out.
     :param progress: True shows a bar, False none, None shows one on runs of more than two seconds
         where a person looks on; or a function of the runs that are over, all runs, and the name of
         the last.
     :raises roost.ScenarioError: bad input; the message names the key and the fix.
+    :raises roost.PolicyError: a policy of one's own cannot decide any more.
     """
-    call = asked(scenario, policies, seed, precision, set, threads)
+    call = asked(scenario, policies, seed, precision, set, threads, own)
     with watched(progress) as watch:
         return Result(_roost.run(call, against, watch))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _pictures, _roost
 from ._calls import AnyScenario, Policies, asked
+from ._policy import Own
 from ._progress import Progress, watched
 from ._tables import Tables, save
 
@@ -26,6 +28,7 @@ def sweep(
     seed: int | None = None,
     precision: str | None = None,
     set: Mapping[str, Any] | None = None,
+    own: Own | None = None,
     out: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     progress: Progress = None,
@@ -44,17 +47,24 @@ def sweep(
     :param seed: everything random follows from it; the scenario's, or 1.
     :param precision: go on until this half-width is reached, such as ``"1%@p99"``.
     :param set: other keys of the scenario by dotted name.
+    :param own: policies of one's own, as of ``roost.run``. One that raises ends its own cell, which
+        ``faults`` lists. A folder does not keep their cells.
     :param out: a folder that keeps each cell as it finishes. A sweep that was cut short goes on
         there, with new values of an axis as well, and ``roost report`` and ``roost sim sweep`` read
         it. Without it all is in memory.
     :param threads: runs at the same time; one for each CPU if left out.
     :param progress: as of ``roost.run``.
     :raises roost.ScenarioError: bad input; the message names the key and the fix.
+    :raises roost.PolicyError: a policy of one's own cannot decide any more, in every cell.
     """
-    call = asked(scenario, policies, seed, precision, set, threads)
+    call = asked(scenario, policies, seed, precision, set, threads, own)
     with watched(progress) as watch:
         place = None if out is None else os.fspath(out)
-        return SweepResult(_roost.sweep(call, axes or {}, place, watch))
+        result = SweepResult(_roost.sweep(call, axes or {}, place, watch))
+    if faults := len(result.table("faults")):
+        all_cells = faults + len(result.table("cells"))
+        warnings.warn(f"{faults} of {all_cells} cells ended by a fault: see faults", stacklevel=2)
+    return result
 
 
 class SweepResult(Tables):
@@ -74,6 +84,11 @@ class SweepResult(Tables):
     def cells(self) -> pd.DataFrame:
         """One row a cell: the axes' values as texts, then the columns of ``Result.summary``."""
         return self._frame("cells")
+
+    @property
+    def faults(self) -> pd.DataFrame:
+        """One row a cell that a policy's fault ended: its name and the problem."""
+        return self._frame("faults")
 
     def save_page(self, path: str | os.PathLike[str]) -> None:
         """Write the page of ``roost sim sweep``, one HTML file that needs nothing but a browser."""

@@ -1,6 +1,6 @@
 """The exceptions of this package."""
 
-__all__ = ["InternalError", "ScenarioError"]
+__all__ = ["InternalError", "PolicyError", "ScenarioError"]
 
 
 class ScenarioError(ValueError):
@@ -12,6 +12,11 @@ class ScenarioError(ValueError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.problem, _, self.hint = message.partition("\n\nhint: ")
+
+
+class PolicyError(RuntimeError):
+    """A policy of one's own cannot decide any more: it has raised an exception, which is the cause
+    of this one, taken too long, or ordered the impossible."""
 
 
 class InternalError(RuntimeError):

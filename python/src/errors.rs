@@ -8,14 +8,18 @@ use std::process::ExitCode;
 
 pyo3::import_exception!(roost.errors, ScenarioError);
 pyo3::import_exception!(roost.errors, InternalError);
+pyo3::import_exception!(roost.errors, PolicyError);
 
-/// Bad input is a `ScenarioError`, a file that cannot be had an `OSError`, the rest a
-/// `RuntimeError`.
+/// Bad input is a `ScenarioError`, a policy's fault a `PolicyError`, a file that cannot be had an
+/// `OSError`, the rest a `RuntimeError`.
 pub fn raised(error: anyhow::Error) -> PyErr {
     let text = told(&error);
     if code_of(&error) == ExitCode::from(Exit::Usage) {
         // A key that `set` names is blamed on the command's flag.
         return wrong(text.strip_prefix("--").map_or(text.clone(), str::to_owned));
+    }
+    if matches!(error.downcast_ref(), Some(sim::ScenarioError::Policy { .. })) {
+        return PolicyError::new_err(text);
     }
     if error.chain().any(|cause| cause.is::<std::io::Error>()) {
         return PyOSError::new_err(text);

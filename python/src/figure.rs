@@ -1,6 +1,7 @@
 //! `roost.figure`: a paper's figure simulated, beside the printed numbers.
 
 use crate::errors::raised;
+use crate::own::Names;
 use crate::supervise::supervised;
 use crate::tables::Table;
 use anyhow::Result;
@@ -55,7 +56,7 @@ pub fn figure(
     let threads = threads.and_then(NonZeroUsize::new);
     let request =
         Request { names, is_short: short, is_quick: quick, threads, is_silent: true, ..Request::default() };
-    supervised(py, progress, 0, |stop, done| {
+    supervised(py, progress, &Names::none(), 0, |stop, done| {
         let mut runs = Runs::open(&place)?;
         runs.stop = stop.clone();
         runs.told = Some(done);

@@ -1,6 +1,7 @@
 //! `roost.fleet`: servers behind a root that waits for the slowest.
 
 use crate::errors::{raised, wrong};
+use crate::own::Names;
 use crate::scenario::Asked;
 use crate::supervise::supervised;
 use crate::tables::Table;
@@ -45,7 +46,7 @@ pub fn fleet(py: Python<'_>, asked: Asked<'_>, progress: Option<Py<PyAny>>) -> P
     let checked = py.detach(checked).map_err(raised)?;
     let threads = asked.threads()?;
     let total = fleets.iter().map(|fleet| fleet.servings() as usize).sum();
-    let outcomes = supervised(py, progress, total, |stop, done| {
+    let outcomes = supervised(py, progress, &Names::none(), total, |stop, done| {
         fleets
             .iter_mut()
             .map(|fleet| {

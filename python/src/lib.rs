@@ -8,6 +8,7 @@
 //! ```text
 //!   scenario.rs   a scenario and the changes of a call
 //!   values.rs     values of Python as keys of a scenario
+//!   own.rs        policies that are written in Python
 //!   supervise.rs  simulations beside Python: signals, progress, panics
 //!   run.rs        contestants side by side
 //!   sweep.rs      the same in each cell of a grid
@@ -22,6 +23,7 @@ mod errors;
 mod figure;
 mod fleet;
 mod folder;
+mod own;
 mod run;
 mod scenario;
 mod supervise;
@@ -38,6 +40,8 @@ mod _roost {
     use super::fleet::{Fleet, fleet};
     #[pymodule_export]
     use super::folder::{Folder, load_run};
+    #[pymodule_export]
+    use super::own::{Commands, Knobs, Reading};
     #[pymodule_export]
     use super::run::{Run, run};
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! `roost.run`: every contestant once, side by side.
 
-use crate::errors::{raised, wrong};
+use crate::errors::{PolicyError, raised, wrong};
 use crate::scenario::Asked;
 use crate::supervise::supervised;
 use crate::tables::Table;
@@ -10,7 +10,7 @@ use report::exit::usage;
 use report::run::RunInfo;
 use sim::outcome::Lengths;
 use sim::runner::{self, Task};
-use sim::{Document, Outcome};
+use sim::{Document, Outcome, ScenarioError};
 use study::columns::{Columns, Rows};
 use study::options::{self, Checked};
 use study::page::{Facts, run_page};
@@ -46,6 +46,7 @@ pub fn run(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Run> {
     let started = folder::started().map_err(raised)?;
+    let names = asked.names()?;
     let document = asked.complete(asked.document()?)?;
     let scenario = document.scenario().map_err(usage).map_err(raised)?;
     if scenario.fleet.is_some() {
@@ -65,10 +66,18 @@ pub fn run(
     let checked = py.detach(checked).map_err(raised)?;
     let tasks: Vec<Task> = checked.iter().map(|run| run.task.clone()).collect();
     let threads = asked.threads()?;
-    let outcomes: Vec<Outcome> = supervised(py, progress, tasks.len(), |stop, done| {
+    let outcomes = supervised(py, progress, &names, tasks.len(), |stop, done| {
         let told = |place: usize, _: &_| done(&tasks[place].contestant.name);
         let outcomes = runner::run_all(&tasks, threads, stop, told);
-        outcomes.into_iter().map(|outcome| outcome.map_err(usage)).collect()
+        outcomes.into_iter().collect::<Result<Vec<Outcome>, _>>().map_err(|error| match error {
+            ScenarioError::Policy { .. } => error.into(),
+            error => usage(error),
+        })
+    });
+    let outcomes = outcomes.inspect_err(|error| {
+        if error.is_instance_of::<PolicyError>(py) {
+            error.set_cause(py, names.cause(py));
+        }
     })?;
     let results = Results::new(&document, &checked, outcomes, against.as_deref());
     let info = folder::info(&document, String::new(), results.title.clone(), started).map_err(raised)?;

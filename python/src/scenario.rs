@@ -1,6 +1,7 @@
 //! A scenario as Python gives it, with the changes of a call.
 
 use crate::errors::{raised, wrong};
+use crate::own::Names;
 use crate::values;
 use anyhow::Result;
 use pyo3::exceptions::{PyTypeError, PyUserWarning};
@@ -25,10 +26,16 @@ pub struct Asked<'py> {
     scenario: Bound<'py, PyAny>,
     policies: Vec<String>,
     set: Bound<'py, PyMapping>,
+    own: Bound<'py, PyMapping>,
     threads: Option<usize>,
 }
 
 impl Asked<'_> {
+    /// The names that lines of policies may use while it lives.
+    pub fn names(&self) -> PyResult<Names> {
+        Names::of(&self.own)
+    }
+
     /// The document with the keys of `set`.
     pub fn document(&self) -> PyResult<Document> {
         let mut document = read(&self.scenario)?;

@@ -1,12 +1,14 @@
 //! Simulations beside Python: its other threads go on, Ctrl-C ends them, a bar shows how far they are.
 //!
 //! ```text
-//!   the caller's thread      waits, looks for signals and tells how far it is, 20 times a second
+//!   the caller's thread      waits, looks for signals and for calls of Python that last too long, and
+//!                            tells how far it is, 20 times a second
 //!     a thread of its own    sends the name of each run that is over
 //!       threads of the runs  read the flag that ends them
 //! ```
 
 use crate::errors::{panicked, raised};
+use crate::own::Names;
 use anyhow::Result;
 use pyo3::prelude::*;
 use sim::Stop;
@@ -23,10 +25,12 @@ pub type Done = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Does `work`, which is `total` runs, on a thread of its own and without the interpreter's lock.
 /// `progress` is called with the number of runs that are over, all, and the name of the last. If it
-/// raises, or a signal's handler does, all runs end and the exception is passed on.
+/// raises, or a signal's handler does, all runs end and the exception is passed on. `names` are the
+/// policies in Python that the runs may call.
 pub fn supervised<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,
+    names: &Names,
     total: usize,
     work: impl FnOnce(&Stop, Done) -> Result<T> + Send,
 ) -> PyResult<T> {
@@ -35,6 +39,7 @@ pub fn supervised<T: Send>(
     let told = move |done: usize, last: &str| {
         Python::attach(|py| {
             py.check_signals()?;
+            names.end_calls(py, false)?;
             progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, total, last)).map(drop))
         })
     };
@@ -63,6 +68,11 @@ pub fn supervised<T: Send>(
                     look_at = Instant::now() + LOOK_EVERY;
                 }
             }
+            while failed.is_some() && !names.is_empty() && !worker.is_finished() {
+                // An exception that the policy catches is raised again.
+                Python::attach(|py| names.end_calls(py, true))?;
+                thread::sleep(LOOK_EVERY);
+            }
             let result = worker.join().map_err(|panic| panicked(panic.as_ref()))?;
             match failed {
                 Some(error) => Err(error),
@@ -79,5 +89,5 @@ pub fn supervised<T: Send>(
 /// Fails as a check inside the simulator does: for the test that Python gets an exception of it.
 #[pyfunction]
 pub fn _fail_a_check(py: Python<'_>) -> PyResult<()> {
-    supervised(py, None, 1, |_, _| -> Result<()> { panic!("a test of this package") })
+    supervised(py, None, &Names::none(), 1, |_, _| -> Result<()> { panic!("a test of this package") })
 }

@@ -1,6 +1,6 @@
 //! `roost.sweep`: every contestant in each cell of a grid.
 
-use crate::errors::{raised, wrong};
+use crate::errors::{PolicyError, raised, wrong};
 use crate::scenario::Asked;
 use crate::supervise::supervised;
 use crate::tables::Table;
@@ -12,11 +12,13 @@ use report::exit::usage;
 use report::run::RunInfo;
 use serde_json::json;
 use sim::Document;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use study::cells::{self, Cell};
+use study::columns::Rows;
 use study::page::{Facts, Swept, sweep_page};
 use study::results::Results;
-use study::sweep::{self as grids, Finished};
+use study::sweep::{self as grids, Fault, Finished};
 use study::{folder, grid, options};
 use toml::Value;
 
@@ -25,6 +27,7 @@ use toml::Value;
 pub struct Sweep {
     about: Results,
     cells: Vec<Cell>,
+    faults: Vec<Fault>,
     info: RunInfo,
     document: Document,
 }
@@ -39,6 +42,13 @@ pub fn sweep(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Sweep> {
     let started = folder::started().map_err(raised)?;
+    let names = asked.names()?;
+    if out.is_some() && !names.is_empty() {
+        return Err(wrong(
+            "out: a folder cannot know whether the code of one's own policies has changed since\n\n\
+             hint: leave out or own away",
+        ));
+    }
     let document = asked.complete(with_axes(asked.document()?, &asked, &axes)?)?;
     asked.warn_of_shape(py, &document)?;
     // Of many cells it takes seconds.
@@ -47,25 +57,35 @@ pub fn sweep(
     let name = out.as_deref().map_or_else(String::new, folder::name_of);
     let info = folder::info(&document, name, scenario.title, started.clone()).map_err(raised)?;
     let threads = asked.threads()?;
+    let mut faults = Vec::new();
     let (about, cells) = if let Some(place) = out {
         let mut sweep = grids::Sweep::begin(place, document.clone(), planned, started).map_err(raised)?;
         let (_, missing) = sweep.counts();
-        supervised(py, progress, missing, |stop, done| sweep.simulate(threads, stop, &*done))?;
+        supervised(py, progress, &names, missing, |stop, done| sweep.simulate(threads, stop, &*done))?;
         let Finished { about, cells, .. } = sweep.end().map_err(raised)?;
         (about, cells)
     } else {
-        let cells = supervised(py, progress, planned.len(), |stop, done| {
+        let total = planned.len();
+        let mut planned = planned;
+        let cells = supervised(py, progress, &names, total, |stop, done| {
             let (all, mut cells): (Vec<_>, _) = (planned.iter().collect(), Vec::new());
             let keep = |cell| {
                 cells.push(cell);
                 Ok(())
             };
-            grids::simulate(&all, threads, stop, keep, &*done)?;
+            faults = grids::simulate(&all, threads, stop, keep, &*done)?;
+            let broken: BTreeSet<String> = faults.iter().map(|fault| fault.key.text()).collect();
+            planned.retain(|cell| !broken.contains(&cell.key.text()));
             grids::in_order(&planned, cells)
         })?;
         (grids::about(&document, planned), cells)
     };
-    Ok(Sweep { about, cells, info, document })
+    if let Some(fault) = faults.first().filter(|_| cells.is_empty()) {
+        let error = PolicyError::new_err(format!("{}: {}", fault.key.name(), fault.problem));
+        error.set_cause(py, names.cause(py));
+        return Err(error);
+    }
+    Ok(Sweep { about, cells, faults, info, document })
 }
 
 /// The scenario's axes with those of the call; a key that is set is no axis.
@@ -108,12 +128,17 @@ impl Sweep {
         self.cells.first().map(|cell| cell.key.axes.keys().cloned().collect()).unwrap_or_default()
     }
 
-    /// The table `cells`: axes, contestant, how each was run, its figures.
+    /// The tables `cells`: axes, contestant, how each was run, its figures; and `faults`: cells that a
+    /// policy's fault ended.
     fn table(&self, name: &str) -> PyResult<Table> {
-        if name != "cells" {
-            return Err(PyKeyError::new_err(format!("no table is called `{name}`: there is cells")));
+        let rows = Rows::of(&self.faults)
+            .text("cell", |fault| fault.key.name())
+            .text("problem", |fault| fault.problem.clone());
+        match name {
+            "cells" => Table::new(cells::columns(&self.cells)),
+            "faults" => Table::new(rows.end()),
+            _ => Err(PyKeyError::new_err(format!("no table is called `{name}`: there are cells, faults"))),
         }
-        Table::new(cells::columns(&self.cells))
     }
 
     /// The document that `roost sim sweep --json` prints.

@@ -42,6 +42,7 @@ pub mod joint;
 pub mod kind;
 pub mod log;
 pub mod log_buckets;
+pub mod own;
 pub mod peafowl;
 pub mod quiescence;
 pub mod registry;

@@ -41,9 +41,7 @@ impl Task {
     /// The first replication alone, told request by request: of so many.
     pub fn tell(&self, requests: u64) -> Result<Ended, ScenarioError> {
         let (setup, jobs) = self.contestant.document.setup(&self.contestant.policies, self.seed)?;
-        let mut ended = Engine::new(setup, jobs).with_chronicle(requests).run();
-        ended.check_load(&self.contestant.document)?;
-        Ok(ended)
+        self.checked(Engine::new(setup, jobs).with_chronicle(requests).run())
     }
 
     fn run_once(&self, seed: u64, stop: &Stop) -> Result<Ended, ScenarioError> {
@@ -51,9 +49,17 @@ impl Task {
             return Err(ScenarioError::Stopped);
         }
         let (setup, jobs) = self.contestant.document.setup(&self.contestant.policies, seed)?;
-        let mut ended = Engine::new(setup, jobs).until(stop).run();
+        let ended = Engine::new(setup, jobs).until(stop).run();
         if stop.is_set() {
             return Err(ScenarioError::Stopped);
+        }
+        self.checked(ended)
+    }
+
+    fn checked(&self, mut ended: Ended) -> Result<Ended, ScenarioError> {
+        if let Some(problem) = ended.fault() {
+            let (policies, problem) = (self.contestant.policies.clone(), problem.to_owned());
+            return Err(ScenarioError::Policy { policies, problem });
         }
         ended.check_load(&self.contestant.document)?;
         Ok(ended)

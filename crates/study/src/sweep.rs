@@ -5,7 +5,7 @@
 //! already is not run again. A folder takes cells of one scenario only, so that a row of its table
 //! can be compared with any other.
 
-use super::cells::{self, CELLS, Cell, Cells};
+use super::cells::{self, CELLS, Cell, Cells, Key};
 use super::folder;
 use super::grid::{Planned, differences};
 use super::options::Checked;
@@ -72,7 +72,11 @@ impl Sweep {
     /// name of each.
     pub fn simulate(&mut self, threads: usize, stop: &Stop, done: impl Fn(&str) + Sync) -> Result<()> {
         let missing = missing(&self.planned, &self.done);
-        simulate(&missing, threads, stop, |cell| self.file.append(&cell), done)
+        let faults = simulate(&missing, threads, stop, |cell| self.file.append(&cell), done)?;
+        match faults.first() {
+            Some(Fault { key, problem }) => Err(usage(format!("{}: {problem}", key.name()))),
+            None => Ok(()),
+        }
     }
 
     /// Writes the table and the page, and returns all cells.
@@ -137,14 +141,23 @@ fn check_same(place: &Path, earlier: &RunInfo, now: &RunInfo) -> Result<()> {
     )))
 }
 
-/// Makes cells on so many threads; `keep` gets each as it finishes, `done` its name.
+/// A cell that a policy's fault ended.
+#[derive(Clone, Debug)]
+pub struct Fault {
+    pub key: Key,
+    pub problem: String,
+}
+
+/// Makes cells on so many threads; `keep` gets each as it finishes, `done` its name. A policy's
+/// fault ends its own cell alone.
 pub fn simulate(
     missing: &[&Planned],
     threads: usize,
     stop: &Stop,
     keep: impl FnMut(Cell) -> Result<()> + Send,
     done: impl Fn(&str) + Sync,
-) -> Result<()> {
+) -> Result<Vec<Fault>> {
+    let mut faults = Vec::new();
     let kept = Mutex::new((keep, Ok(())));
     for cells in missing.chunks(CELLS_AT_A_TIME) {
         let tasks: Vec<Task> = cells.iter().map(|cell| cell.run.task.clone()).collect();
@@ -163,10 +176,17 @@ pub fn simulate(
             done(&key.name());
         });
         std::mem::replace(&mut kept.lock().unwrap_or_else(PoisonError::into_inner).1, Ok(()))?;
-        let failed: Option<ScenarioError> = results.into_iter().find_map(Result::err);
-        failed.map_or(Ok(()), |error| Err(usage(error)))?;
+        for (cell, result) in cells.iter().zip(results) {
+            match result {
+                Ok(_) => {}
+                Err(error @ ScenarioError::Policy { .. }) => {
+                    faults.push(Fault { key: cell.key.clone(), problem: error.to_string() });
+                }
+                Err(error) => return Err(usage(error)),
+            }
+        }
     }
-    Ok(())
+    Ok(faults)
 }
 
 /// Outcomes stay in memory until so many cells are finished; the time series of each are some 40

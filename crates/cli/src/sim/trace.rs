@@ -7,7 +7,7 @@
 
 use crate::exit::usage;
 use anyhow::Result;
-use machine::{Instant, Platform};
+use machine::{Duration, Instant, Platform};
 use policy::Why;
 use policy::kind::Decision;
 use report::perfetto::{Flow, Trace, Track};
@@ -236,6 +236,8 @@ fn words(what: &What, platform: &Platform) -> Option<String> {
             let parked = parked.map_or("the deepest", state);
             format!("idle in {}, parked in {parked}", state(active))
         }
+        What::Decision(Decision::IdleLimit(Duration::MAX)) => "active cores: any idle state".to_owned(),
+        What::Decision(Decision::IdleLimit(limit)) => format!("active cores: awake within {limit}"),
         What::Decision(Decision::OperatingPoint { cpu, point }) => format!("CPU {}: {}", cpu.0, clock(point)),
         What::Decision(Decision::Points(point)) => format!("all CPUs: {}", clock(point)),
         What::Decision(Decision::Review { .. }) => return None,

@@ -55,11 +55,17 @@ pub trait Policy: Any {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
+
+    /// Why it cannot decide any more; a driver asks at the beginning and after each timeout, and
+    /// ends the run.
+    fn fault(&self) -> Option<&str> {
+        None
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Readings {
-    /// [`Seen::cpus`].
+    /// [`Seen::cpus`] and [`Seen::core_joules`].
     pub cpus: bool,
     /// [`Seen::responses`], with this quantile as their tail.
     pub quantile: Option<f64>,
@@ -73,6 +79,8 @@ pub struct Seen<'a> {
     pub responses: Responses,
     /// Cores that new work may go to.
     pub active: u16,
+    /// Energy of all cores since the run began; zero unless CPUs are asked for.
+    pub core_joules: f64,
 }
 
 /// One CPU since the run began.
@@ -110,6 +118,9 @@ pub enum Decision {
         active: CstateIndex,
         parked: Option<CstateIndex>,
     },
+    /// Active cores enter no state with a longer exit latency, parked ones any; [`Duration::MAX`]
+    /// lifts the limit.
+    IdleLimit(Duration),
     OperatingPoint {
         cpu: CpuId,
         point: PointIndex,

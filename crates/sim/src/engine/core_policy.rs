@@ -19,6 +19,10 @@ pub(super) struct CoreControl {
     pub kind: Kind,
     /// When the policy is called next.
     pub timer_ns: u64,
+    /// Active cores enter no state with a longer exit latency, parked ones any.
+    active_limit: Duration,
+    /// The policy's, which ends the run.
+    pub fault: Option<String>,
 }
 
 pub(super) enum Kind {
@@ -42,7 +46,7 @@ impl CoreControl {
         } else {
             Kind::All
         };
-        Self { kind, timer_ns: NEVER }
+        Self { kind, timer_ns: NEVER, active_limit: Duration::MAX, fault: None }
     }
 
     /// It wants to know of every request that comes and leaves.
@@ -50,13 +54,22 @@ impl CoreControl {
     pub fn watches(&self) -> bool {
         !matches!(self.kind, Kind::All)
     }
+
+    fn look_for_fault(&mut self) {
+        if let Kind::Counted(counted) = &self.kind {
+            self.fault = core_policy!(&counted.policy, p => p.fault()).map(str::to_owned);
+        }
+    }
 }
 
 impl Engine {
     pub(super) fn begin_counting(&mut self) {
         match &self.core_policy.kind {
             Kind::All => {}
-            Kind::Counted(_) => self.obey_core_policy(),
+            Kind::Counted(_) => {
+                self.core_policy.look_for_fault();
+                self.obey_core_policy();
+            }
             Kind::Napping(_) => self.nap_change(),
         }
     }
@@ -139,6 +152,7 @@ impl Engine {
                 let seen = readers.read(&self.hardware, &self.cores, self.now, self.active_count);
                 let now = Instant::from_nanos(self.now);
                 core_policy!(policy, p => p.handle_timeout(now, &seen));
+                self.core_policy.look_for_fault();
                 self.obey_core_policy();
             }
             Kind::Napping(_) => self.nap_timer(),
@@ -155,6 +169,9 @@ impl Engine {
         self.parking_order().take(wanted).for_each(|cpu| active.insert(cpu));
         let was = std::mem::replace(&mut self.active, active);
         self.active_count = active.len();
+        if self.core_policy.active_limit != Duration::MAX {
+            self.limit_active(self.core_policy.active_limit);
+        }
         // Cores that join may find work waiting.
         let mut waiting = self.shared.len();
         for cpu in active.iter().filter(|&cpu| !was.contains(cpu)) {
@@ -162,6 +179,15 @@ impl Engine {
                 self.signal_work(cpu);
                 waiting -= 1;
             }
+        }
+    }
+
+    /// Active cores enter no state with a longer exit latency from now on, parked ones any.
+    pub(super) fn limit_active(&mut self, limit: Duration) {
+        self.core_policy.active_limit = limit;
+        for cpu in 0..self.setup.workers {
+            let limit = if self.active.contains(cpu) { limit } else { Duration::MAX };
+            self.limit_idle(cpu, limit.as_nanos());
         }
     }
 

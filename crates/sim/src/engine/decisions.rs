@@ -55,7 +55,8 @@ impl Readers {
             };
             self.responses.reset();
         }
-        Seen { cpus: &self.cpus, responses, active: active as u16 }
+        let core_joules = if self.wants.cpus { hardware.core_joules(now) } else { 0.0 };
+        Seen { cpus: &self.cpus, responses, active: active as u16, core_joules }
     }
 }
 
@@ -74,6 +75,7 @@ impl Engine {
                 let parked = parked.map_or_else(|| self.sleepers.deepest(), |state| state.0);
                 self.settle_sleep(active.0, parked);
             }
+            Decision::IdleLimit(limit) => self.limit_active(limit),
             Decision::OperatingPoint { cpu, point } => self.wish(cpu.index(), point),
             Decision::Points(point) => (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, point)),
             Decision::Review { cpu, at } => {

@@ -19,6 +19,10 @@ impl Ended {
     pub fn metrics(&self) -> &Metrics {
         &self.engine.metrics
     }
+    /// Why a policy could not decide any more.
+    pub fn fault(&self) -> Option<&str> {
+        self.engine.core_policy.fault.as_deref()
+    }
     /// The stretches that began under load. A later one, while the last requests are served,
     /// is a sample of no load.
     pub fn samples(&self) -> impl Iterator<Item = &Sample> {

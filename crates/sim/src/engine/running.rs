@@ -27,7 +27,7 @@ pub enum End {
     Precise,
     /// More work came than the machine can do: its figures mean nothing.
     Unstable,
-    /// The caller ended it before its time: its figures mean nothing.
+    /// The caller or a policy's fault ended it before its time: its figures mean nothing.
     Stopped,
 }
 
@@ -185,7 +185,8 @@ impl Engine {
         let mut look_at = LOOK_EVERY;
         let mut events = 0u32;
         loop {
-            if events.is_multiple_of(EVENTS_BETWEEN) && self.stop.is_set() {
+            let may_end = events.is_multiple_of(EVENTS_BETWEEN);
+            if may_end && (self.stop.is_set() || self.core_policy.fault.is_some()) {
                 return End::Stopped;
             }
             events = events.wrapping_add(1);

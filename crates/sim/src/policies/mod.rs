@@ -26,10 +26,33 @@ use policy::registry::{self, Entry, Question, Queues, Registry};
 use policy::{quiescence, staging};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
 use toml::Table;
 
-/// Every policy that a line may name.
+/// Every policy of this workspace that a line may name.
 pub static REGISTRIES: &[&Registry] = &[policy::POLICIES, literature::POLICIES, &[&clairvoyant::ENTRY]];
+
+/// Registries of the program around this crate.
+static JOINED: RwLock<Vec<&'static Registry>> = RwLock::new(Vec::new());
+
+/// Lines may name these policies too, from now on.
+///
+/// # Panics
+/// If a word of them is a policy's already.
+pub fn join(registry: &'static Registry) {
+    let mut joined = JOINED.write().unwrap_or_else(PoisonError::into_inner);
+    let known: Vec<_> = REGISTRIES.iter().chain(&*joined).copied().collect();
+    for (_, word) in registry::all(&[registry]) {
+        assert!(registry::find(&known, word.word).is_none(), "a policy is called `{}` already", word.word);
+    }
+    joined.push(registry);
+}
+
+/// [`REGISTRIES`], and the others that [joined](join) until now.
+pub fn registries() -> Vec<&'static Registry> {
+    let joined = JOINED.read().unwrap_or_else(PoisonError::into_inner);
+    REGISTRIES.iter().chain(&*joined).copied().collect()
+}
 
 /// A word of the line with its parameters, checked.
 #[derive(Clone, Debug)]
@@ -59,19 +82,21 @@ pub struct PolicyError {
 
 /// Every word that a line may have, for messages.
 pub fn words() -> impl Iterator<Item = &'static str> {
-    registry::all(REGISTRIES).map(|(_, word)| word.word)
+    let words: Vec<&'static str> = registry::all(&registries()).map(|(_, word)| word.word).collect();
+    words.into_iter()
 }
 
 /// The word is one, and its policy has parameters.
 pub fn takes_parameters(word: &str) -> bool {
-    registry::find(REGISTRIES, word).is_some_and(|(entry, _)| !entry.shape.parameters.is_empty())
+    registry::find(&registries(), word).is_some_and(|(entry, _)| !entry.shape.parameters.is_empty())
 }
 
 /// The words whose parameters a line may look at: its own, and those that it stands for.
 pub fn words_of(line: &str) -> Vec<&str> {
     let mut words: Vec<&str> = line.split('+').map(str::trim).collect();
+    let registries = registries();
     let decides_idle = |word: &&str| {
-        registry::find(REGISTRIES, word)
+        registry::find(&registries, word)
             .is_some_and(|(entry, _)| entry.questions().any(|question| question == Question::Idle))
     };
     let idle_is_decided = words.iter().any(|word| *word != JOINT && decides_idle(word));

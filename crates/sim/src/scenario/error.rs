@@ -16,6 +16,9 @@ pub enum ScenarioError {
     },
     #[error("{}: {key}: {problem}\n\nhint: {fix}", path.display())]
     Wrong { path: PathBuf, key: String, problem: String, fix: String },
+    /// A policy could not decide any more.
+    #[error("policies: `{policies}`: {problem}")]
+    Policy { policies: String, problem: String },
     /// The caller has set the [`Stop`](crate::Stop) of its runs.
     #[error("the simulation was stopped before its end")]
     Stopped,

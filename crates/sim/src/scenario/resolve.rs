@@ -3,7 +3,7 @@
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
 use crate::engine::{Dispatch, MAX_CPUS, Nic, Setup};
-use crate::policies::{Policies, REGISTRIES, takes_parameters, words_of};
+use crate::policies::{Policies, registries, takes_parameters, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, PowerCap, TurboBin};
 use workload::{Distribution, Jobs, Sampler};
@@ -271,9 +271,16 @@ impl Document {
             let problem = format!("no longer than the {} that lie outside the server", outside);
             return Err(self.wrong("goal", problem, "raise it, or lower server.outside"));
         }
-        let policies =
-            Policies::parse(REGISTRIES, policies, &scenario.params, goal, &platform, tick, server.dispatch)
-                .map_err(|error| self.wrong(&error.key, error.problem, &error.fix))?;
+        let policies = Policies::parse(
+            &registries(),
+            policies,
+            &scenario.params,
+            goal,
+            &platform,
+            tick,
+            server.dispatch,
+        )
+        .map_err(|error| self.wrong(&error.key, error.problem, &error.fix))?;
         let horizon = run.horizon.unwrap_or_else(|| {
             // A rate that never changes is steady; a trace is a story.
             let mean = jobs.mean_rate().as_per_second();

@@ -11,6 +11,7 @@ mod exact;
 mod followers;
 mod foreign;
 mod invariants;
+mod own;
 mod pairs;
 mod parameters;
 mod policies;

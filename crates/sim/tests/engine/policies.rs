@@ -1,14 +1,16 @@
 //! Every word that a line of policies may have runs on a service that fits it.
 
 use super::{document, run, task};
-use sim::policies::words;
+use policy::registry;
+use sim::policies::REGISTRIES;
 use toml::Value;
 
 #[test]
 fn every_policy_runs() {
     let text = |text: &str| Value::String(text.to_owned());
     let table = |text: &str| Value::Table(text.parse().expect("a table"));
-    for word in words() {
+    for (_, word) in registry::all(REGISTRIES) {
+        let word = word.word;
         let mut set = vec![
             ("run.requests", Value::Integer(20_000)),
             ("run.utilisation", Value::Float(0.3)),
