@@ -19,6 +19,7 @@ pub mod kit;
 pub mod knobs;
 pub mod perf_data;
 pub mod plan;
+pub mod published;
 pub mod recording;
 pub mod request;
 pub mod scenario;
@@ -51,6 +52,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "knobs", run: knobs::run, more: None },
     Target { name: "perf_data", run: perf_data::run, more: None },
     Target { name: "plan", run: plan::run, more: None },
+    Target { name: "published", run: published::run, more: None },
     Target { name: "recording", run: recording::run, more: None },
     Target { name: "request", run: request::run, more: None },
     Target { name: "scenario", run: scenario::run, more: Some("scenarios") },

@@ -12,6 +12,7 @@ gives the same figures as ``roost sim run``, bit for bit.
 
 from importlib.metadata import version as _version
 
+from . import traces
 from ._calls import AnyScenario
 from ._figure import FigureResult, figure
 from ._fleet import FleetResult, fleet
@@ -80,4 +81,5 @@ __all__ = [
     "load_run",
     "run",
     "sweep",
+    "traces",
 ]

@@ -34,4 +34,4 @@ pub mod table;
 pub mod terminal;
 mod text;
 
-pub use text::distinct;
+pub use text::{distinct, grouped};

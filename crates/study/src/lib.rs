@@ -11,6 +11,7 @@
 //!   grid.rs       the cells, and which of them a changed scenario leaves
 //!   cells.rs      finished cells, kept in a file that survives a kill
 //!   columns.rs    tables as typed columns: CSV files, data frames
+//!   traces/       published traces in Roost's own form
 //!   sweep.rs      every cell of a grid, in a folder that can be gone on with
 //!   figures.rs    the figures of a run by name: for tables, CSV files and plots
 //!   paired.rs     contestants against one of them, on the same chance
@@ -42,5 +43,6 @@ pub mod progress;
 pub mod prove;
 pub mod results;
 pub mod sweep;
+pub mod traces;
 
 use report::{exit, run_folder};

@@ -64,9 +64,10 @@ impl Options {
         self.changes.iter().map(|text| text.parse().map_err(usage)).collect()
     }
 
-    /// `document` with `--policy`'s contestants instead of its own, and room to reach its precision
-    /// in.
-    pub fn complete(&self, mut document: Document) -> Result<Document> {
+    /// `document` with `--policy`'s contestants instead of its own, a published trace in Roost's own
+    /// form, and room to reach its precision in.
+    pub fn complete(&self, document: Document) -> Result<Document> {
+        let mut document = super::traces::imported(document)?;
         if !self.policies.is_empty() {
             let lines = self.policies.iter().cloned().map(Value::String).collect();
             document = document.with("policies", &Value::Array(lines)).map_err(usage)?;
