@@ -69,7 +69,10 @@ class _Episode:
                 return order
 
         def serve() -> None:
-            name = _free.pop() if _free else f"agent-{next(_named)}"
+            try:
+                name = _free.pop()
+            except IndexError:
+                name = f"agent-{next(_named)}"
             try:
                 run(scenario, name, seed=seed, own={name: Waits}, threads=1, progress=False)
                 told.put(None)

@@ -30,7 +30,7 @@ def from_parquet(
     Needs ``pip install roost-sim[arrow]``.
 
     :param path: the Parquet file, by rising time.
-    :param out: the trace; an existing file is replaced.
+    :param out: the trace; an existing file is replaced once all rows are right.
     :param time: the column of arrival times.
     :param service: the column of service times at the nominal clock.
     :param kind: the column of classes' names; without one all requests are of the class ``all``.
@@ -50,7 +50,8 @@ def from_parquet(
         there = ", ".join(file.schema_arrow.names)
         raise ValueError(f"{os.fspath(path)} has no column {missing[0]!r}: there are {there}")
     count, first, before = 0, None, 0
-    with open(out, "w", encoding="utf-8") as trace:
+    part = f"{os.fspath(out)}.part"
+    with open(part, "w", encoding="utf-8") as trace:
         trace.write("time,class,service" + (",connection" if connection else "") + "\n")
         for batch in file.iter_batches(columns=named):
             columns = batch.to_pydict()
@@ -69,4 +70,5 @@ def from_parquet(
                 if connection:
                     fields.append(str(values[connection]))
                 trace.write(",".join(fields) + "\n")
+    os.replace(part, out)
     return count

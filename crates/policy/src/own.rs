@@ -133,10 +133,10 @@ impl Policy for Own {
     fn poll_timeout(&self) -> Option<Instant> {
         self.decide.as_ref().map(|_| self.began + self.epoch)
     }
+}
 
+impl CorePolicy for Own {
     fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 }
-
-impl CorePolicy for Own {}

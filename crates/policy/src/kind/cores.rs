@@ -11,6 +11,12 @@ pub trait CorePolicy: Policy {
     /// A request left; `in_system` are left.
     fn handle_completion(&mut self, _now: Instant, _done: &Completion, _in_system: u32) {}
 
+    /// Why it cannot decide any more; a driver asks at the beginning and after each timeout, and
+    /// ends the run.
+    fn fault(&self) -> Option<&str> {
+        None
+    }
+
     /// The core for a request, where each core has its own queue; `load` is the number of requests
     /// at a core. `None`: the driver's choice stands.
     fn route(&self, _load: &dyn Fn(usize) -> u32) -> Option<usize> {

@@ -55,12 +55,6 @@ pub trait Policy: Any {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
-
-    /// Why it cannot decide any more; a driver asks at the beginning and after each timeout, and
-    /// ends the run.
-    fn fault(&self) -> Option<&str> {
-        None
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

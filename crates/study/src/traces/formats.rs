@@ -1,4 +1,5 @@
-//! The published formats: their columns, as their authors describe them.
+//! The published formats: their columns, as their authors describe them. `docs/scenarios.md` names the
+//! publications, and the meaning that a row is given here.
 
 use super::{Amount, Request};
 use csv::StringRecord;
@@ -8,8 +9,6 @@ use machine::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     pub name: &'static str,
-    /// Its publication, and the meaning that its rows are given here.
-    pub about: &'static str,
     /// The first line has the names of the columns.
     pub has_header: bool,
     /// The steps of its clock: rows of one step are spread evenly over it.
@@ -39,52 +38,30 @@ pub type Reason = &'static str;
 pub static FORMATS: [Format; 6] = [
     Format {
         name: "azure-functions-2019",
-        about: "Shahrad et al., ATC 2020: a function's invocations in each minute of a day. Becomes a rate, \
-                the sum over functions",
         has_header: true,
         step: NONE,
         rows: Rows::Amounts { window: Duration::from_secs(60), are_requests: true, row: azure_2019 },
     },
-    Format {
-        name: "azure-functions-2021",
-        about: "Zhang et al., SOSP 2021: an invocation's end and duration in seconds. Becomes a request that \
-                arrives at its start; its service time is its duration",
-        has_header: true,
-        step: NONE,
-        rows: Rows::Requests(azure_2021),
-    },
+    Format { name: "azure-functions-2021", has_header: true, step: NONE, rows: Rows::Requests(azure_2021) },
     Format {
         name: "twitter",
-        about: "Yang et al., OSDI 2020: a request to a cache. Becomes a request of its operation's class, on \
-                the client's connection; its service time is drawn from workload.service",
         has_header: false,
         step: Duration::from_secs(1),
         rows: Rows::Requests(twitter),
     },
     Format {
         name: "alibaba-2021",
-        about: "Luo et al., SoCC 2021, MSCallGraph: a call between microservices. Becomes a request of its \
-                kind's class; its service time is the response time that the caller saw",
         has_header: true,
         step: Duration::from_millis(1),
         rows: Rows::Requests(alibaba_2021),
     },
     Format {
         name: "google-2019",
-        about: "Tirmazi et al., EuroSys 2020, instance_usage: the CPUs that an instance used on average. \
-                Becomes a load in windows of five minutes, the sum over instances",
         has_header: true,
         step: NONE,
         rows: Rows::Amounts { window: Duration::from_secs(300), are_requests: false, row: google_2019 },
     },
-    Format {
-        name: "msr",
-        about: "Narayanan et al., FAST 2008: a request to a block device. Becomes a request of the class Read \
-                or Write, on its disk's connection; its service time is its response time",
-        has_header: false,
-        step: NONE,
-        rows: Rows::Requests(msr),
-    },
+    Format { name: "msr", has_header: false, step: NONE, rows: Rows::Requests(msr) },
 ];
 
 /// A clock whose steps are too short to matter.

@@ -23,20 +23,20 @@ pub use formats::{FORMATS, Format};
 
 use crate::cells::digest;
 use crate::exit::usage;
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 use formats::{Reason, Rows};
+use linux::SafeFolder;
 use machine::Duration;
 use report::grouped;
 use sim::Document;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::UNIX_EPOCH;
-use tempfile::NamedTempFile;
 use toml::Value;
 use workload::{Distribution, Random, Sampler};
 
@@ -81,7 +81,7 @@ pub fn imported(document: Document) -> Result<Document> {
         Rows::Amounts { .. } => None,
     };
     let (file, told) = cached(format, &path, law.as_ref(), seed)?;
-    eprintln!("roost sim: {told}");
+    eprintln!("{told}");
     let file = file.to_str().context("the cache's path is no UTF-8")?.to_owned();
     let mut run = document.table().get("run").and_then(Value::as_table).cloned().unwrap_or_default();
     match format.rows {
@@ -116,10 +116,10 @@ fn cached(format: &Format, path: &Path, law: Option<&Value>, seed: u64) -> Resul
     let changed = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     let made_from = format!("1 {} {} {} {changed} {law:?} {seed}", format.name, whole.display(), about.len());
     let folder = cache()?;
-    let file = folder.join(format!("{}-{}.csv", format.name, digest(&made_from)));
-    let note = file.with_extension("txt");
-    if file.is_file()
-        && let Ok(told) = fs::read_to_string(&note)
+    let name = format!("{}-{}.csv", format.name, digest(&made_from));
+    let (file, note) = (folder.path().join(&name), format!("{name}.txt"));
+    if folder.has(&name)
+        && let Ok(told) = fs::read_to_string(folder.path().join(&note))
     {
         return Ok((file, told));
     }
@@ -131,24 +131,25 @@ fn cached(format: &Format, path: &Path, law: Option<&Value>, seed: u64) -> Resul
     let law = law.map(|law| law.clone().try_into::<Distribution>()).transpose();
     let law = law.map_err(|error| usage(format!("workload.service: {error}")))?;
     let law = law.map(|law| law.sampler()).transpose().map_err(usage)?;
-    let mut made = NamedTempFile::new_in(&folder)?;
-    let rows = import(format, input, &folder, law.as_ref(), seed, &mut made)
-        .map_err(|error| usage(format!("{}: {error:#}", path.display())))?;
-    let told = rows.told(format);
-    let mut words = NamedTempFile::new_in(&folder)?;
-    words.write_all(told.as_bytes())?;
-    words.persist(&note)?;
-    made.persist(&file)?;
+    let mut rows = Err(anyhow!("nothing was read"));
+    let written = folder.replace(&name, 0o600, |made| {
+        rows = import(format, input, folder.path(), law.as_ref(), seed, made);
+        rows.as_ref().map(drop).map_err(|error| io::Error::other(error.to_string()))
+    });
+    let told = rows.map_err(|error| usage(format!("{}: {error:#}", path.display())))?.told(format);
+    written?;
+    // Without it the file is made again.
+    folder.replace(&note, 0o600, |file| file.write_all(told.as_bytes()))?;
     Ok((file, told))
 }
 
 /// `roost/traces` in the user's cache (XDG Base Directory Specification).
-fn cache() -> Result<PathBuf> {
+fn cache() -> Result<SafeFolder> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     let folder = cache.context("no place for traces: set HOME or XDG_CACHE_HOME")?.join("roost/traces");
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    Ok(folder)
+    let made = SafeFolder::make(&folder, 0o700).and_then(SafeFolder::trusted);
+    made.with_context(|| format!("traces cannot be kept in {}: set XDG_CACHE_HOME", folder.display()))
 }
 
 /// The rows of a trace, and those of them that do not count.
@@ -224,10 +225,10 @@ pub fn import(
             write_rates(&windows, window, &mut out)?;
         }
         Rows::Requests(read) => {
-            let mut raw = BufWriter::new(NamedTempFile::new_in(folder)?);
+            let mut raw = BufWriter::new(tempfile::tempfile_in(folder)?);
             let (mut before, mut is_sorted) = (Duration::ZERO, true);
             let (mut first, mut last) = (Duration::MAX, Duration::ZERO);
-            let mut classes = BTreeSet::new();
+            let (mut classes, step) = (BTreeSet::new(), format.step.as_nanos());
             while let Some(line) = next(&mut counted, &mut row)? {
                 match read(&row) {
                     Ok(Request { service: None, .. }) if law.is_none() => bail!(
@@ -238,7 +239,10 @@ pub fn import(
                     Ok(Request { service: Some(service), .. }) if service > SPAN_MAX => {
                         counted.skip("takes longer than 115 days", line);
                     }
-                    Ok(request) => {
+                    Ok(mut request) => {
+                        let at = request.at.as_nanos();
+                        // A row between two steps would be spread beyond the next one.
+                        request.at = Duration::from_nanos(at - at.checked_rem(step).unwrap_or_default());
                         is_sorted &= before <= request.at;
                         before = request.at;
                         (first, last) = (first.min(before), last.max(before));
@@ -318,16 +322,18 @@ impl std::fmt::Display for Line<'_> {
     }
 }
 
-/// By time; rows of one time stay in their order. `sort` keeps to a bound of memory.
-fn sorted(raw: NamedTempFile, folder: &Path) -> Result<NamedTempFile> {
-    let sorted = NamedTempFile::new_in(folder)?;
+/// By time; rows of one time stay in their order. `sort` keeps to a bound of memory, and the files
+/// have no names, so that nothing is left of a killed run.
+fn sorted(mut raw: File, folder: &Path) -> Result<File> {
+    let sorted = tempfile::tempfile_in(folder)?;
+    raw.rewind()?;
     let status = Command::new("sort")
         .args(["--field-separator=,", "--key=1,1n", "--stable", "--buffer-size=64M"])
         .arg("--temporary-directory")
         .arg(folder)
-        .arg("--output")
-        .args([sorted.path(), raw.path()])
         .env("LC_ALL", "C")
+        .stdin(raw)
+        .stdout(sorted.try_clone()?)
         .status()
         .context("rows are out of order, and `sort` (coreutils) cannot be run")?;
     ensure!(status.success(), "rows are out of order, and `sort` has failed: {status}");
@@ -335,7 +341,7 @@ fn sorted(raw: NamedTempFile, folder: &Path) -> Result<NamedTempFile> {
 }
 
 fn write_requests(
-    raw: NamedTempFile,
+    mut raw: File,
     step: Duration,
     law: Option<&Sampler>,
     seed: u64,
@@ -365,8 +371,8 @@ fn write_requests(
         }
         Ok(())
     };
-    // By its path: `sort` has written another file than the one that is open.
-    for line in BufReader::new(File::open(raw.path())?).lines() {
+    raw.rewind()?;
+    for line in BufReader::new(raw).lines() {
         let line = line?;
         let (at, rest) = line.split_once(',').context("a line of ours has a comma")?;
         let at: u64 = at.parse()?;

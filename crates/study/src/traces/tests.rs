@@ -78,6 +78,15 @@ fn a_trace_without_service_times_needs_a_law() {
     assert!(error.contains("twitter has no service times") && error.contains("workload.service"), "{error}");
 }
 
+/// The clock of this format has whole seconds; a row between them must not come after later ones.
+#[test]
+fn rows_between_two_steps_of_the_clock_keep_their_order() {
+    let text = "0.2,k,1,1,1,get,0\n0.2,k,1,1,2,get,0\n0.5,k,1,1,3,get,0\n1,k,1,1,4,get,0\n";
+    let (written, _) = import_bytes("twitter", text.as_bytes(), Some(&fixed(10))).unwrap();
+    let times: Vec<&str> = written.lines().skip(1).map(|line| line.split_once("ns").unwrap().0).collect();
+    assert_eq!(times, ["0", "333333333", "666666666", "1000000000"]);
+}
+
 #[test]
 fn what_is_no_trace_of_the_format_is_refused_with_the_reasons() {
     for (name, text, problem) in [
