@@ -69,6 +69,7 @@ impl FleetResults {
             .text("verdict", |fleet| verdict_name(fleet.outcome.verdict).to_owned())
             .count("replications", |fleet| u64::from(fleet.outcome.replications))
             .count("servers", |fleet| u64::from(fleet.outcome.servers))
+            .count("sample", |fleet| fleet.outcome.sample.map(|sample| u64::from(sample.servers)))
             .count("fanout", |fleet| u64::from(fleet.outcome.fanout))
             .count("requests", |fleet| fleet.outcome.requests)
             .number("length_s", |fleet| fleet.outcome.length_s)

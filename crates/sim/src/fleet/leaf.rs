@@ -19,8 +19,11 @@ pub(crate) struct Leaf {
     /// A key for every request of the root.
     keys: Random,
     work: Random,
+    thinning: Thinning,
     /// Requests of the root that it has not looked at yet.
     left: u64,
+    /// Number of those it has looked at that the sample keeps.
+    kept: u64,
     until_ns: u64,
     answers: Arc<Answers>,
 }
@@ -32,7 +35,29 @@ pub(super) struct Root {
     pub seed: u64,
     pub requests: u64,
     pub until_ns: u64,
+    /// Those that the sampled servers answer.
+    pub thinning: Thinning,
     pub answers: Arc<Answers>,
+}
+
+/// Which requests of the root a sample of the servers answers: each with the sample's share of
+/// the servers as its chance, so that a sampled server gets requests as it does in the whole fleet.
+#[derive(Clone, Debug)]
+pub(super) struct Thinning {
+    /// Absent without a sample: every request.
+    chance: Option<(Random, f64)>,
+}
+
+impl Thinning {
+    pub fn new(seed: u64, share: f64) -> Self {
+        Self { chance: (share < 1.0).then(|| (Random::new(seed, SAMPLE), share)) }
+    }
+
+    /// Whether the next request is kept.
+    #[inline]
+    pub fn keeps(&mut self) -> bool {
+        self.chance.as_mut().is_none_or(|(random, share)| random.unit() < *share)
+    }
 }
 
 impl Root {
@@ -52,7 +77,9 @@ impl Root {
             choice: self.choice,
             keys: self.keys(),
             work: Random::new(self.seed, WORK + u64::from(server)),
+            thinning: self.thinning.clone(),
             left: self.requests,
+            kept: 0,
             until_ns: self.until_ns,
             answers: self.answers.clone(),
         }
@@ -65,8 +92,13 @@ impl Leaf {
         while self.left > 0 {
             self.left -= 1;
             let job = jobs.next()?;
-            let place = self.choice.place(self.keys.bits(), self.server);
-            let Some(ticket) = self.answers.ticket(job.index, place) else { continue };
+            let key = self.keys.bits();
+            if !self.thinning.keeps() {
+                continue;
+            }
+            self.kept += 1;
+            let place = self.choice.place(key, self.server);
+            let Some(ticket) = self.answers.ticket(self.kept - 1, place) else { continue };
             let class = &jobs.classes()[usize::from(job.class)];
             let index = u64::from(ticket);
             let Some(service) = &class.service else { return Some(Job { index, ..job }) };
@@ -93,6 +125,7 @@ impl Leaf {
 const KEYS: u64 = 0x6b65_7973 << 32;
 const SEEDS: u64 = 0x7365_6564 << 32;
 const WORK: u64 = 0x776f_726b << 32;
+const SAMPLE: u64 = 0x7361_6d70 << 32;
 
 #[cfg(test)]
 mod tests {
@@ -102,7 +135,8 @@ mod tests {
     #[test]
     fn every_server_has_chance_of_its_own_and_the_same_keys() {
         let answers = Arc::new(Answers::new(1, 1));
-        let root = Root { choice: Choice::new(100), seed: 7, requests: 1, until_ns: 1, answers };
+        let thinning = Thinning::new(7, 1.0);
+        let root = Root { choice: Choice::new(100), seed: 7, requests: 1, until_ns: 1, thinning, answers };
         let seeds: BTreeSet<u64> = (0..100).map(|server| root.seed_of(server)).collect();
         let work: BTreeSet<u64> = (0..100).map(|server| root.leaf(server).work.bits()).collect();
         let keys: BTreeSet<u64> = (0..100).map(|server| root.leaf(server).keys.bits()).collect();

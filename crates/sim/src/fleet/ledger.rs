@@ -72,6 +72,18 @@ pub(super) struct Sums {
 }
 
 impl Sums {
+    /// These servers stand for so many: every sum in proportion.
+    pub fn stand_for(&mut self, servers: u32) {
+        let factor = f64::from(servers) / f64::from(self.servers.max(1));
+        let scaled = |count: f64| (count * factor).round();
+        self.servers = servers;
+        self.unstable = scaled(f64::from(self.unstable)) as u32;
+        self.requests = scaled(self.requests as f64) as u64;
+        self.working *= factor;
+        self.awake *= factor;
+        self.watts.iter_mut().chain(&mut self.cpu_watts).for_each(|watts| *watts *= factor);
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.servers += other.servers;
         self.unstable += other.unstable;

@@ -21,6 +21,13 @@
 //! Its figures have intervals as honest as the root's, though leaves hang together by the instants
 //! at which they are asked.
 //!
+//! A fleet of many more servers is *sampled* (`fleet.sample`): so many servers stand for all. Each
+//! request of the root is kept with the sample's share as its chance, and asks `fanout` of the
+//! sampled servers. A server is asked by the same share of the root's requests as in the whole
+//! fleet, so its arrivals have the same law, whatever the root's are; power and counts are scaled.
+//! Two sampled servers are asked together more often than two of the whole fleet, which makes the
+//! root's tail a little shorter (docs/scenarios.md has the measured error).
+//!
 //! Invariants: the result is the same whatever the number of threads; memory grows with the
 //! root's requests (see `answers`) and with the threads, not with servers times requests; every
 //! request asks exactly `fanout` servers; the power of a fleet is the sum of that of its servers,
@@ -48,7 +55,7 @@ use crate::statistics::Horizon;
 use crate::stop::Stop;
 use answers::{Answers, REQUESTS_MAX};
 use choice::Choice;
-use leaf::Root;
+use leaf::{Root, Thinning};
 use ledger::{Ledger, Served, Sums};
 use machine::Duration;
 use std::path::Path;
@@ -65,6 +72,8 @@ pub struct Fleet {
     name: String,
     document: Document,
     servers: u32,
+    /// Those that are simulated.
+    sample: u32,
     fanout: u32,
     /// One for each different line of policies, and which of them each server in turn has.
     setups: Vec<Setup>,
@@ -81,6 +90,8 @@ pub struct Fleet {
 
 struct Run {
     requests: u64,
+    /// Those of them that the sampled servers answered.
+    kept: u64,
     until_ns: u64,
     sums: Vec<Sums>,
     story: Story,
@@ -137,8 +148,18 @@ impl Fleet {
                 names.push(line);
             }
         }
+        let sample = fleet.sample.unwrap_or(fleet.servers);
+        let least = fleet.fanout.max(lines.len() as u32);
+        if !(least..=fleet.servers).contains(&sample) {
+            let fix = format!(
+                "from {least} (fleet.fanout, one for each of fleet.policies) to the number of servers, {}",
+                fleet.servers
+            );
+            return Err(wrong("fleet.sample", sample.to_string(), &fix));
+        }
         let (_, jobs) = document.setup(names[0], seed)?;
-        if scenario.run.requests > REQUESTS_MAX && scenario.run.length.is_none() && jobs.profile().is_some() {
+        let kept = scenario.run.requests as f64 * f64::from(sample) / f64::from(fleet.servers);
+        if kept > REQUESTS_MAX as f64 && scenario.run.length.is_none() && jobs.profile().is_some() {
             return Err(too_many(path));
         }
         let setup = |line: &&str| document.setup(line, seed).map(|(setup, _)| setup);
@@ -151,6 +172,7 @@ impl Fleet {
         Ok(Self {
             name,
             servers: fleet.servers,
+            sample,
             fanout: fleet.fanout,
             setups,
             turns,
@@ -176,7 +198,7 @@ impl Fleet {
 
     /// Runs of single servers that [`run`](Self::run) will do at most.
     pub fn servings(&self) -> u64 {
-        u64::from(self.servers) * u64::from(self.replications)
+        u64::from(self.sample) * u64::from(self.replications)
     }
 
     /// Runs it on `threads` threads. `done` is told of every run of a server as it ends, from any
@@ -195,25 +217,36 @@ impl Fleet {
     }
 
     fn run_once(&self, seed: u64, threads: usize, done: &(impl Fn() + Sync)) -> Result<Run, ScenarioError> {
-        let (requests, until_ns) = self.extent(seed)?;
-        let answers = Arc::new(Answers::new(requests, self.fanout));
-        let root = Root { choice: Choice::new(self.servers), seed, requests, until_ns, answers };
-        let sums = self.serve(&root, threads, done)?;
+        let (requests, kept, until_ns) = self.extent(seed)?;
+        let answers = Arc::new(Answers::new(kept, self.fanout));
+        let (choice, thinning) = (Choice::new(self.sample), self.thinning(seed));
+        let root = Root { choice, seed, requests, until_ns, thinning, answers };
+        let mut sums = self.serve(&root, threads, done)?;
+        for (group, sums) in sums.iter_mut().enumerate() {
+            sums.stand_for((0..self.servers).filter(|&server| self.group_of(server) == group).count() as u32);
+        }
         let story = Story::tell(self, &root, self.jobs(seed)?);
         if self.stop.is_set() {
             return Err(ScenarioError::Stopped);
         }
-        Ok(Run { requests, until_ns, sums, story })
+        Ok(Run { requests, kept, until_ns, sums, story })
     }
 
-    /// How many requests come to the root, and when it is over.
-    fn extent(&self, seed: u64) -> Result<(u64, u64), ScenarioError> {
-        let mut jobs = self.jobs(seed)?;
+    fn thinning(&self, seed: u64) -> Thinning {
+        Thinning::new(seed, f64::from(self.sample) / f64::from(self.servers))
+    }
+
+    /// How many requests come to the root, how many of them the sample keeps, and when it is over.
+    fn extent(&self, seed: u64) -> Result<(u64, u64, u64), ScenarioError> {
+        let (mut jobs, mut thinning) = (self.jobs(seed)?, self.thinning(seed));
         let end_ns = self.length.map_or(u64::MAX, Duration::as_nanos);
-        let (mut requests, mut last_ns) = (0, 0);
+        let (mut requests, mut kept, mut last_ns) = (0, 0, 0);
         while requests < self.requests && !self.stop.is_set() {
             match jobs.next().map(|job| job.at.as_nanos()) {
-                Some(at_ns) if at_ns <= end_ns => (requests, last_ns) = (requests + 1, at_ns),
+                Some(at_ns) if at_ns <= end_ns => {
+                    (requests, last_ns) = (requests + 1, at_ns);
+                    kept += u64::from(thinning.keeps());
+                }
                 // The load ends by itself, or the time is over.
                 Some(_) => {
                     last_ns = end_ns;
@@ -221,12 +254,12 @@ impl Fleet {
                 }
                 None => break,
             }
-            if requests > REQUESTS_MAX {
+            if kept > REQUESTS_MAX {
                 return Err(too_many(self.document.path()));
             }
         }
         jobs.check().map_err(|error| self.document.wrong_load(&error))?;
-        Ok((requests, last_ns.max(1)))
+        Ok((requests, kept, last_ns.max(1)))
     }
 
     /// The root's stream from its beginning.
@@ -244,11 +277,11 @@ impl Fleet {
         let next = AtomicU32::new(0);
         let ledger = Mutex::new(Ledger::new(self.setups.len()));
         thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, self.servers as usize) {
+            for _ in 0..threads.clamp(1, self.sample as usize) {
                 scope.spawn(|| {
                     loop {
                         let server = next.fetch_add(1, Ordering::Relaxed);
-                        if server >= self.servers || self.stop.is_set() {
+                        if server >= self.sample || self.stop.is_set() {
                             break;
                         }
                         let served = self.serve_one(root, server);

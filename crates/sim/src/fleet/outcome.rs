@@ -19,6 +19,9 @@ pub struct FleetOutcome {
     /// Runs with other seeds that response times and power rest on.
     pub replications: u32,
     pub servers: u32,
+    /// Those that were simulated and stand for all; absent where all were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<Sample>,
     /// How many of them each request asked.
     pub fanout: u32,
     /// Number of requests that the root answered.
@@ -29,13 +32,21 @@ pub struct FleetOutcome {
     pub rate: f64,
     /// Response times by number of leaves waited for: first those of one leaf, last the root's.
     pub waited: Vec<Waited>,
-    /// Requests that the root answered, by class.
+    /// Requests that the root answered, by class; with a sample, those of the sample.
     pub classes: Vec<ClassCount>,
     /// All servers together; energy per request is by request of the root.
     pub power: Power,
     /// Servers by their policies, in the order of the first of each.
     pub groups: Vec<Group>,
     pub points: Vec<Point>,
+}
+
+/// The part of a fleet that was simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    pub servers: u32,
+    /// Requests of the root that they answered: response times are of these.
+    pub requests: u64,
 }
 
 /// Response times if the root waits for the slowest of so many leaves, at the same load of every
@@ -132,6 +143,8 @@ pub(super) fn outcome(fleet: &Fleet, runs: &[Run]) -> FleetOutcome {
         verdict,
         replications: runs.len() as u32,
         servers: fleet.servers,
+        sample: (fleet.sample < fleet.servers)
+            .then_some(Sample { servers: fleet.sample, requests: first.kept }),
         fanout: fleet.fanout,
         requests: first.requests,
         length_s,
@@ -209,12 +222,13 @@ fn point(fleet: &Fleet, runs: &[Run], at: usize) -> Point {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
     let stretch_s = |run: &Run| run.until_ns as f64 * 1e-9 / f64::from(fleet.points());
+    let of_kept = |run: &Run| run.requests as f64 / run.kept.max(1) as f64;
     let stretch = |run: &Run| -> Stretch { run.story.stretches[at] };
     let group = |place: usize| mean(&|run: &Run| run.sums[place].cpu_watts.get(at).copied()).unwrap_or(0.0);
     let group_cpu_watts: Vec<f64> = (0..fleet.setups.len()).map(group).collect();
     Point {
         until_s: mean(&|run| Some(stretch_s(run) * (at + 1) as f64)).unwrap_or(0.0),
-        rate: mean(&|run| Some(stretch(run).requests as f64 / stretch_s(run))).unwrap_or(0.0),
+        rate: mean(&|run| Some(stretch(run).requests as f64 * of_kept(run) / stretch_s(run))).unwrap_or(0.0),
         mean_ns: mean(&|run| stretch(run).mean_ns),
         p99_ns: mean(&|run| stretch(run).p99_ns),
         cpu_watts: group_cpu_watts.iter().sum(),

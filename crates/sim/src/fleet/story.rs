@@ -48,9 +48,12 @@ impl Story {
         let every_ns = (root.until_ns / points as u64).max(1);
         let mut stretches = Vec::with_capacity(points);
         let mut open = Open::new();
-        let mut keys = root.keys();
-        for (request, job) in (0..root.requests).zip(jobs).take_while(|_| !fleet.stop.is_set()) {
+        let (mut keys, mut thinning) = (root.keys(), root.thinning.clone());
+        let asked = (0..root.requests).zip(jobs).filter_map(|(_, job)| {
             let key = keys.bits();
+            thinning.keeps().then_some((key, job))
+        });
+        for (request, (key, job)) in (0..).zip(asked).take_while(|_| !fleet.stop.is_set()) {
             let place = (job.at.as_nanos() / every_ns) as usize;
             while stretches.len() < place.min(points - 1) {
                 stretches.push(open.close());

@@ -164,6 +164,42 @@ fn leaves_work_on_the_class_and_with_the_memory_share_of_the_request() {
 }
 
 #[test]
+fn a_sample_of_the_servers_stands_for_all() {
+    // Thinned, a Poisson stream is one again: each sampled server is the M/M/1 of the whole fleet.
+    let of = |fleet: &str, requests: u32| {
+        run(&single_cores(fleet, &format!("utilisation = 0.5\nrequests = {requests}")), 2)
+    };
+    let sampled = of("servers = 2000\nfanout = 1\nsample = 20", 4_000_000);
+    let exact = ResponseTime::mm1(0.05, 0.1);
+    let root = sampled.root().unwrap();
+    assert!(covers(root.mean_ns, exact.mean() * 1e3), "{root:?}");
+    assert!(covers(root.p99_ns, exact.quantile(0.99) * 1e3), "{root:?}");
+    let sample = sampled.sample.unwrap();
+    // 40,000 on average, with a deviation of 200.
+    assert!(sample.servers == 20 && (39_000..41_000).contains(&sample.requests), "{sample:?}");
+    assert!((sampled.rate / (50e3 * 2000.0) - 1.0).abs() < 0.01, "{}", sampled.rate);
+    assert_eq!((sampled.servers, sampled.requests, sampled.groups[0].servers), (2000, 4_000_000, 2000));
+    // Half of each core's time is work, and all of it power.
+    let few = of("servers = 40\nfanout = 1", 40_000);
+    let per_server = |outcome: &FleetOutcome| outcome.power.cpu_watts / f64::from(outcome.servers);
+    assert!((per_server(&sampled) / per_server(&few) - 1.0).abs() < 0.02, "{sampled:?}");
+    assert!((sampled.groups[0].working - 0.5).abs() < 0.02, "{sampled:?}");
+    assert_eq!(few.sample, None);
+}
+
+#[test]
+fn a_sample_of_mixed_servers_has_all_policies_in_proportion() {
+    let text = MIXED.replace("servers = 7", "servers = 7001\nsample = 70").replace("8000", "200000");
+    let outcome = run(&text, 2);
+    let groups: Vec<u32> = outcome.groups.iter().map(|group| group.servers).collect();
+    assert_eq!(groups, [4667, 2334]);
+    assert_eq!(outcome, run(&text, 1));
+    let watts: f64 = outcome.groups.iter().map(|group| group.power.server_watts).sum();
+    assert!((watts / outcome.power.server_watts - 1.0).abs() < 1e-9, "{watts}");
+    assert_eq!(fleet(&text.replace("sample = 70", "sample = 7001")).unwrap().servings(), 7001);
+}
+
+#[test]
 fn a_server_that_nobody_asks_draws_power_to_the_end() {
     let text = single_cores("servers = 40\nfanout = 1", "utilisation = 0.1\nrequests = 100\nsamples = 20");
     let outcome = run(&text, 2);
@@ -233,6 +269,8 @@ fn what_cannot_be_is_refused_by_key_and_fix() {
         (with("servers = 4", "servers = 0"), "fleet.servers: 0"),
         (with("fanout = 4", "fanout = 5"), "fleet.fanout: 5"),
         (with("fanout = 4", "fanout = 0"), "fleet.fanout: 0"),
+        (with("fanout = 4", "fanout = 4\nsample = 3"), "fleet.sample: 3"),
+        (with("fanout = 4", "fanout = 4\nsample = 5"), "fleet.sample: 5"),
         (with("[\"poll\"]", "[\"pol\"]"), "pol"),
         (format!("policies = [\"menu\"]\n{good}"), "fleet.policies: stand beside"),
         (with("[run]", "[run]\nprecision = \"1%@p99\""), "run.precision: "),

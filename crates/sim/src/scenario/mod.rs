@@ -415,6 +415,9 @@ pub struct Fleet {
     /// Policies of the servers, in turn; the contestant's if empty.
     #[serde(default)]
     pub policies: Vec<String>,
+    /// Only so many servers are simulated, and stand for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u32>,
 }
 
 /// The content of a paper's figure.

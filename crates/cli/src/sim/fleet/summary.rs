@@ -70,6 +70,13 @@ fn setting(results: &FleetResults) -> String {
         if outcome.replications > 1 {
             let _ = write!(text, ", {} times", outcome.replications);
         }
+        if let Some(sample) = outcome.sample {
+            let _ = write!(
+                text,
+                "; simulated: {} servers, {} of these requests",
+                sample.servers, sample.requests
+            );
+        }
     }
     text
 }
