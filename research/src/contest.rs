@@ -106,7 +106,7 @@ impl Contest {
         let mut key = place.planned.key.clone();
         key.scenario = grid::scenario_digest(&run)?;
         key.contestant = run.task.contestant.name.clone();
-        Ok(Some(Planned { key, run }))
+        Ok(Some(Planned { point: place.planned.point, key, run }))
     }
 
     /// The outcome of them; rounds in which either side has no figures are lost.

@@ -6,11 +6,13 @@ use super::options::{self, Checked};
 use crate::exit::usage;
 use anyhow::Result;
 use sim::{Document, Scenario};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use toml::{Table, Value};
 
 #[derive(Clone, Debug)]
 pub struct Planned {
+    /// Its place among the grid's points, see [`Grid`].
+    pub point: usize,
     pub key: Key,
     pub run: Checked,
 }
@@ -36,54 +38,62 @@ pub fn with_axes(mut document: Document, changes: Vec<Change>) -> Result<Documen
     document.with("sweep", &Value::Table(axes)).map_err(usage)
 }
 
-/// Every cell, in the order of the grid: the last axis turns fastest, contestants in each.
-pub fn cells(document: &Document) -> Result<Vec<Planned>> {
-    let scenario = document.scenario().map_err(usage)?;
-    check_axes(document, &scenario)?;
-    let mut planned = Vec::new();
-    let mut places = vec![0; scenario.sweep.len()];
-    loop {
-        let axes: Vec<(&String, &Value)> =
-            scenario.sweep.iter().zip(&places).map(|((key, values), &place)| (key, &values[place])).collect();
-        planned.extend(cell(document, &axes)?);
-        if planned.len() > MOST_CELLS {
-            let path = document.path().display();
+/// The points of a sweep: each is one value of every axis, and has a cell of each contestant.
+#[derive(Clone, Debug)]
+pub struct Grid {
+    /// Without the axes: thousands of values would be read again for each cell.
+    document: Document,
+    axes: BTreeMap<String, Vec<Value>>,
+    points: usize,
+}
+
+impl Grid {
+    pub fn new(document: &Document) -> Result<Self> {
+        let scenario = document.scenario().map_err(usage)?;
+        check_axes(document, &scenario)?;
+        // More than can be counted is too many as well.
+        let points = scenario.sweep.values().map(Vec::len).fold(1, usize::saturating_mul);
+        let document = document.with("sweep", &Value::Table(Table::new())).map_err(usage)?;
+        if points.saturating_mul(document.contestants().map_err(usage)?.len()) > MOST_CELLS {
             return Err(usage(format!(
-                "{path}: sweep: more than {MOST_CELLS} cells\n\nhint: give the axes fewer values"
+                "{}: sweep: more than {MOST_CELLS} cells\n\nhint: give the axes fewer values",
+                document.path().display()
             )));
         }
-        // Counts on, like a mileage counter.
-        let lengths = scenario.sweep.values().map(Vec::len);
-        let mut turning = places.iter_mut().zip(lengths).rev();
-        let turned = turning.find_map(|(place, length)| {
-            *place = (*place + 1) % length;
-            (*place != 0).then_some(())
-        });
-        if turned.is_none() {
-            return Ok(planned);
+        Ok(Self { document, axes: scenario.sweep, points })
+    }
+
+    /// The cells of a point, numbered from 0; the last axis turns fastest.
+    pub fn cells(&self, point: usize) -> Result<Vec<Planned>> {
+        if point >= self.points {
+            return Err(usage(format!("{}: sweep: no point {point}", self.document.path().display())));
         }
+        let (mut placed, mut axes, mut stride) = (self.document.clone(), BTreeMap::new(), self.points);
+        for (key, values) in &self.axes {
+            stride /= values.len();
+            let value = &values[point / stride % values.len()];
+            placed = options::set(&placed, key, value)?;
+            axes.insert(key.clone(), value_text(value));
+        }
+        let runs = options::contestants(&placed)?.into_iter().map(options::task);
+        runs.map(|run| {
+            let run = run?;
+            let key = Key {
+                axes: axes.clone(),
+                contestant: run.task.contestant.name.clone(),
+                seed: run.task.seed,
+                scenario: scenario_digest(&run)?,
+            };
+            Ok(Planned { point, key, run })
+        })
+        .collect()
     }
 }
 
-fn cell(document: &Document, axes: &[(&String, &Value)]) -> Result<Vec<Planned>> {
-    let mut placed = document.clone();
-    for (key, value) in axes {
-        placed = options::set(&placed, key, value)?;
-    }
-    let axes: BTreeMap<String, String> =
-        axes.iter().map(|(key, value)| ((*key).clone(), value_text(value))).collect();
-    let runs = options::contestants(&placed)?.into_iter().map(options::task);
-    runs.map(|run| {
-        let run = run?;
-        let key = Key {
-            axes: axes.clone(),
-            contestant: run.task.contestant.name.clone(),
-            seed: run.task.seed,
-            scenario: scenario_digest(&run)?,
-        };
-        Ok(Planned { key, run })
-    })
-    .collect()
+/// Every cell, in the order of the grid, contestants in each point.
+pub fn cells(document: &Document) -> Result<Vec<Planned>> {
+    let grid = Grid::new(document)?;
+    Ok((0..grid.points).map(|point| grid.cells(point)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// An axis has values, each once, and no contestant overrides it.
@@ -95,9 +105,8 @@ fn check_axes(document: &Document, scenario: &Scenario) -> Result<()> {
         if values.is_empty() {
             return wrong(key, "no values", "write them in brackets, such as [\"10k\", \"20k\"]");
         }
-        if let Some(value) =
-            values.iter().enumerate().find_map(|(at, v)| values[..at].contains(v).then_some(v))
-        {
+        let mut seen = BTreeSet::new();
+        if let Some(value) = values.iter().find(|value| !seen.insert(value.to_string())) {
             return wrong(key, &format!("{value} is there twice"), "give each value once");
         }
         let overrides = |set: &String| set == key || set.starts_with(&format!("{key}."));
@@ -200,6 +209,20 @@ mod tests {
             "2 20k teo",
         ];
         assert_eq!(keys(&document), expected);
+    }
+
+    #[test]
+    fn a_point_alone_has_the_cells_that_it_has_among_all() {
+        let document = document("[sweep]\n\"run.seed\" = [1, 2, 3]\n\"workload.rate\" = [\"10k\", \"20k\"]");
+        let all: Vec<String> = cells(&document).unwrap().iter().map(|cell| cell.key.text()).collect();
+        let grid = Grid::new(&document).unwrap();
+        for point in 0..6 {
+            let alone = grid.cells(point).unwrap();
+            assert!(alone.iter().all(|cell| cell.point == point));
+            let alone: Vec<String> = alone.iter().map(|cell| cell.key.text()).collect();
+            assert_eq!(alone, all[2 * point..2 * point + 2]);
+        }
+        assert!(grid.cells(6).unwrap_err().to_string().contains("no point 6"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::results::{Entry, Results};
 use crate::exit::usage;
 use anyhow::{Context as _, Result};
 use report::run::RunInfo;
+use serde::{Deserialize, Serialize};
 use sim::runner::{self, Task};
 use sim::{Document, ScenarioError, Stop};
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +66,17 @@ impl Sweep {
 
     /// Number of cells, and of those that are still to be made.
     pub fn counts(&self) -> (usize, usize) {
-        (self.planned.len(), missing(&self.planned, &self.done).len())
+        (self.planned.len(), self.missing().len())
+    }
+
+    /// The cells that are still to be made.
+    pub fn missing(&self) -> Vec<&Planned> {
+        missing(&self.planned, &self.done)
+    }
+
+    /// Keeps a cell that was made elsewhere; one that is here already stays as it is.
+    pub fn keep(&mut self, cell: &Cell) -> Result<()> {
+        if self.done.insert(cell.key.text()) { self.file.append(cell) } else { Ok(()) }
     }
 
     /// Makes the missing cells on so many threads, and keeps each as it finishes. `done` is told the
@@ -142,7 +153,7 @@ fn check_same(place: &Path, earlier: &RunInfo, now: &RunInfo) -> Result<()> {
 }
 
 /// A cell that a policy's fault ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fault {
     pub key: Key,
     pub problem: String,
@@ -162,7 +173,7 @@ pub fn simulate(
     for cells in missing.chunks(CELLS_AT_A_TIME) {
         let tasks: Vec<Task> = cells.iter().map(|cell| cell.run.task.clone()).collect();
         let results = runner::run_all(&tasks, threads, stop, |place, result| {
-            let Planned { key, run } = cells[place];
+            let Planned { key, run, .. } = cells[place];
             if let Ok(outcome) = result {
                 let mut outcome = outcome.clone();
                 // Thousands of cells would have a time series each: too many to read.
