@@ -46,7 +46,8 @@ struct Args {
     /// Few requests: shows that everything works, and no figure that could be trusted
     #[arg(long)]
     quick: bool,
-    /// A tenth of the requests, three repetitions of a story: the same pages with wider intervals
+    /// A tenth of the requests, three repetitions of a story, one that takes ten minutes in a third of its
+    /// time: the same pages with wider intervals
     #[arg(long, conflicts_with = "quick")]
     short: bool,
     /// Show each correction's effect alone: all of them but this one, against all

@@ -17,7 +17,8 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
         text += "\n**Made with `--quick`: far too few requests. Nothing here is a result.**\n";
     }
     if reproduction.is_short {
-        text += "\n**Made with `--short`: intervals are wider than a whole run's.**\n";
+        text +=
+            "\n**Made with `--short`: intervals are wider than a whole run's, and long stories faster.**\n";
     }
     text += &summary(reproduction);
     for (added, heading) in [(false, "\n## All claims\n"), (true, "\n## Claims added later, counted apart\n")]

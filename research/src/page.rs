@@ -42,7 +42,9 @@ pub fn page(reproduction: &Reproduction<'_>, started: &str) -> Page {
         );
     }
     if reproduction.is_short {
-        page.alarms.push("Made with --short: intervals are wider than a whole run's.".to_owned());
+        page.alarms.push(
+            "Made with --short: intervals are wider than a whole run's, and long stories faster.".to_owned(),
+        );
     }
     let [first, added] = [false, true].map(|added| reproduction.claims(added));
     let (tally, tally_added) = (Tally::of(first.iter().copied()), Tally::of(added.iter().copied()));

@@ -128,7 +128,7 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
         text += &corrected(effect, reproduction);
     }
     if reproduction.is_short {
-        text += "\nshort: wider intervals than a whole run's\n";
+        text += "\nshort: wider intervals than a whole run's, and long stories faster\n";
     }
     if reproduction.is_quick {
         text += "\nquick: far too few requests; nothing here is a result\n";
