@@ -1,7 +1,7 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
 .PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
-.PHONY: papers papers-quick deb wheel notebooks clean-runs
+.PHONY: papers papers-quick deb wheel notebooks ray clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -28,7 +28,7 @@ test: ## all tests of this machine: unit, property, conformance and integration 
 
 # An emulator runs eight CPUs in one thread, engines come from Maven Central, a random search needs
 # time: none fits into the time of `make test`.
-test-full: test lab test-engines fuzz notebooks ## and stock kernels, systemd, search engines, random inputs, notebooks
+test-full: test lab test-engines fuzz notebooks ray ## and stock kernels, systemd, engines, random inputs, Python
 
 fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
 	@# A random search: its finds are told, and are no verdict on the change at hand. Kept inputs
@@ -79,8 +79,11 @@ cross-check: ## the simulator against closed forms and against SimPy, some minut
 	cargo build --release --locked -p roost-bench
 	./target/release/roost-bench sim-cross-check --page docs/statistics.md
 
-# Peafowl 4 and 7 would take five core-hours more: `make papers VARIED=all`.
-VARIED = carb,tradeoffs,peafowl/6,peafowl/9,peafowl/10,cpu-sleeps,hurry-up
+# Two hours of two cores. Runs are kept, so more can be added afterwards: Tradeoffs 10 takes 36
+# core-minutes (`make papers VARIED=$(VARIED),tradeoffs/10` wrote docs/papers.md), Peafowl 4 and 7
+# five core-hours (`VARIED=all`).
+VARIED := carb,tradeoffs/3,tradeoffs/6,tradeoffs/7,tradeoffs/8,peafowl/6
+VARIED := $(VARIED),peafowl/9,peafowl/10,cpu-sleeps,hurry-up
 
 papers: ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
 	cargo build --release --locked -p papers
@@ -97,6 +100,10 @@ notebooks: ## python/notebooks, one for each paper, with few requests; the refer
 	@scripts/setup test
 	scripts/python notebooks
 	scripts/python docs
+
+ray: ## sweeps on a Ray cluster of two nodes on this machine, one of which is killed
+	@scripts/setup test
+	scripts/python ray
 
 wheel: ## the Python package `roost-sim` for Python 3.10 and later: target/wheels/*.whl
 	@scripts/setup build

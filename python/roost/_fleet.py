@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from . import _pictures, _roost
+from . import _pictures, _ray, _roost
 from ._calls import AnyScenario, Policies, asked
 from ._progress import Progress, watched
 from ._tables import Tables
@@ -23,8 +23,10 @@ def fleet(
     servers: int | None = None,
     fanout: int | None = None,
     seed: int | None = None,
+    sample: int | None = None,
     set: Mapping[str, Any] | None = None,
     threads: int | None = None,
+    on: Literal["ray"] | None = None,
     progress: Progress = None,
 ) -> FleetResult:
     """Simulate many servers behind a root that asks several for each request.
@@ -39,25 +41,30 @@ def fleet(
         scenario's, whose ``fleet.policies`` may mix servers.
     :param servers: how many; the scenario's if left out.
     :param fanout: how many of them each request asks; with ``servers`` alone, all.
+    :param sample: simulate only so many of the servers, and let them stand for all: for fleets of
+        10,000 servers and more. At least ten times ``fanout``, or the root's tail comes out short;
+        docs/scenarios.md has the error.
     :param seed: everything random follows from it; the scenario's, or 1.
     :param set: other keys of the scenario by dotted name.
     :param threads: servers at the same time; one for each CPU if left out.
+    :param on: ``"ray"``, as of ``roost.sweep``: each fleet of the call is a task.
     :param progress: as of ``roost.run``.
     :raises roost.ScenarioError: bad input; the message names the key and the fix.
     """
     keys = dict(set or {})
-    if servers is not None or fanout is not None:
-        # Both at once: one of them alone is no fleet.
-        given = {"servers": servers, "fanout": servers if fanout is None else fanout}
+    given = {"servers": servers, "fanout": fanout, "sample": sample}
+    given = {key: value for key, value in given.items() if value is not None}
+    if servers is not None:
+        # Together: a fleet has both.
+        given.setdefault("fanout", servers)
         own = scenario.get("fleet") if isinstance(scenario, Mapping) else None
-        table = {**(own or {}), **{key: value for key, value in given.items() if value is not None}}
-        if "servers" in table:
-            keys["fleet"] = table
-        else:
-            keys["fleet.fanout"] = fanout
+        keys["fleet"] = {**(own or {}), **given}
+    else:
+        keys |= {f"fleet.{key}": value for key, value in given.items()}
     call = asked(scenario, policies, seed, None, keys, threads)
+    make = _ray.fleet if _ray.check(on, threads) else _roost.fleet
     with watched(progress) as watch:
-        return FleetResult(_roost.fleet(call, watch))
+        return FleetResult(make(call, watch))
 
 
 class FleetResult(Tables):
@@ -72,11 +79,11 @@ class FleetResult(Tables):
     def summary(self) -> pd.DataFrame:
         """One row a fleet: the root's response times, the power of all servers.
 
-        ``contestant``, ``seed``, ``verdict``, ``replications``, ``servers``, ``fanout``,
-        ``requests``, ``length_s``, ``goal``, ``goal_met``, ``throughput`` (answers of the root a
-        second); ``mean_ns``, ``p50_ns``, ``p95_ns``, ``p99_ns``, ``p999_ns``, ``cpu_watts`` with
-        intervals; ``core_watts``, ``uncore_watts``, ``server_watts``; ``joules_per_request`` of the
-        root.
+        ``contestant``, ``seed``, ``verdict``, ``replications``, ``servers``, ``sample`` (servers
+        that stand for all), ``fanout``, ``requests``, ``length_s``, ``goal``, ``goal_met``,
+        ``throughput`` (answers of the root a second); ``mean_ns``, ``p50_ns``, ``p95_ns``,
+        ``p99_ns``, ``p999_ns``, ``cpu_watts`` with intervals; ``core_watts``, ``uncore_watts``,
+        ``server_watts``; ``joules_per_request`` of the root.
         """
         return self._frame("summary")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from . import _pictures, _roost
+from . import _pictures, _ray, _roost
 from ._calls import AnyScenario, Policies, asked
 from ._policy import Own
 from ._progress import Progress, watched
@@ -31,6 +31,7 @@ def sweep(
     own: Own | None = None,
     out: str | os.PathLike[str] | None = None,
     threads: int | None = None,
+    on: Literal["ray"] | None = None,
     progress: Progress = None,
 ) -> SweepResult:
     """Simulate every contestant in each cell of a grid over any keys of a scenario.
@@ -53,14 +54,19 @@ def sweep(
         there, with new values of an axis as well, and ``roost report`` and ``roost sim sweep`` read
         it. Without it all is in memory.
     :param threads: runs at the same time; one for each CPU if left out.
+    :param on: ``"ray"`` makes the cells on a Ray cluster: the one that ``ray.init`` has connected
+        to, else the one of ``RAY_ADDRESS`` or of this machine. Every node has this version of the
+        package, and the files that the scenario names. The figures are the same, bit for bit. Cells
+        that are lost with a node are made again; ``out`` is a folder of this machine.
     :param progress: as of ``roost.run``.
     :raises roost.ScenarioError: bad input; the message names the key and the fix.
     :raises roost.PolicyError: a policy of one's own cannot decide any more, in every cell.
     """
     call = asked(scenario, policies, seed, precision, set, threads, own)
+    make = _ray.sweep if _ray.check(on, threads) else _roost.sweep
     with watched(progress) as watch:
         place = None if out is None else os.fspath(out)
-        result = SweepResult(_roost.sweep(call, axes or {}, place, watch))
+        result = SweepResult(make(call, axes or {}, place, watch))
     if faults := len(result.table("faults")):
         all_cells = faults + len(result.table("cells"))
         warnings.warn(f"{faults} of {all_cells} cells ended by a fault: see faults", stacklevel=2)

@@ -262,6 +262,8 @@ class Fleet(TypedDict, total=False):
     """How many of them each request asks."""
     policies: Sequence[str]
     """Server by server in turn; left out: each line of ``Scenario.policies`` is a fleet."""
+    sample: int
+    """Only so many servers are simulated and stand for all; at least ten times ``fanout``."""
 
 
 class Scenario(TypedDict, total=False):

@@ -37,7 +37,7 @@ mod _roost {
     #[pymodule_export]
     use super::figure::{Figures, figure};
     #[pymodule_export]
-    use super::fleet::{Fleet, fleet};
+    use super::fleet::{Fleet, fleet, fleet_at, fleets_elsewhere, fleets_joined};
     #[pymodule_export]
     use super::folder::{Folder, load_run};
     #[pymodule_export]
@@ -47,7 +47,7 @@ mod _roost {
     #[pymodule_export]
     use super::supervise::_fail_a_check;
     #[pymodule_export]
-    use super::sweep::{Sweep, sweep};
+    use super::sweep::{Elsewhere, Sweep, cells_at, sweep};
     #[pymodule_export]
     use super::tables::Table;
 

@@ -12,7 +12,7 @@ use sim::Document;
 use sim::scenario::Estimates;
 use std::ffi::CString;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use study::options::{self, Options};
 use toml::Table;
 
@@ -82,6 +82,17 @@ impl Asked<'_> {
         let threads = threads.transpose()?;
         Ok(Options { policies: self.policies.clone(), changes: Vec::new(), threads, json: true })
     }
+}
+
+/// A document for another process: where files that it names are looked for, and its text.
+pub fn packed(document: &Document) -> PyResult<(PathBuf, String)> {
+    let path = std::path::absolute(document.path()).map_err(|error| raised(error.into()))?;
+    Ok((path, toml::to_string(document.table()).map_err(|error| raised(error.into()))?))
+}
+
+/// The document that another process has packed.
+pub fn unpacked(path: &Path, text: &str) -> PyResult<Document> {
+    Document::parse(path, text, &Estimates::default()).map_err(usage).map_err(raised)
 }
 
 fn read(scenario: &Bound<'_, PyAny>) -> PyResult<Document> {

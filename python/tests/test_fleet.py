@@ -48,6 +48,24 @@ def test_servers_of_a_scenario_may_be_mixed_and_changed() -> None:
     assert list(roost.fleet(mixed, "menu").groups["policies"]) == ["menu"]
 
 
+def test_a_sample_of_the_servers_stands_for_all() -> None:
+    told: list[int] = []
+    sampled = roost.fleet(
+        scenario(requests=200_000),
+        "menu",
+        servers=10_000,
+        fanout=5,
+        sample=50,
+        progress=lambda done, total, _: told.append(total),
+    )
+    row = sampled.summary.iloc[0]
+    assert (row["servers"], row["sample"], told[-1]) == (10_000, 50, 50)
+    assert list(sampled.groups["servers"]) == [10_000]
+    assert roost.fleet(scenario(requests=2000), "menu", servers=5).summary["sample"].isna().all()
+    with pytest.raises(roost.ScenarioError, match=r"fleet\.sample: 4"):
+        roost.fleet(scenario(), servers=10, fanout=5, sample=4)
+
+
 def test_an_error_of_progress_ends_the_fleet() -> None:
     total = ended_by_progress(
         lambda tell: roost.fleet(scenario(requests=50_000_000), servers=100, progress=tell)
