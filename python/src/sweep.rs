@@ -50,8 +50,7 @@ pub fn sweep(
     let Begun { names, place, planned, cells, faults, .. } = &mut begun;
     match place {
         Some(sweep) => {
-            let (_, missing) = sweep.counts();
-            supervised(py, progress, names, missing, |stop, done| sweep.simulate(threads, stop, &*done))?;
+            supervised(py, progress, names, sweep.missing().len(), |stop, done| sweep.simulate(threads, stop, &*done))?;
         }
         None => supervised(py, progress, names, planned.len(), |stop, done| {
             let all: Vec<&Planned> = planned.iter().collect();

@@ -64,11 +64,6 @@ impl Sweep {
         Ok(Self { place, document, info, planned, done, file })
     }
 
-    /// Number of cells, and of those that are still to be made.
-    pub fn counts(&self) -> (usize, usize) {
-        (self.planned.len(), self.missing().len())
-    }
-
     /// The cells that are still to be made.
     pub fn missing(&self) -> Vec<&Planned> {
         missing(&self.planned, &self.done)

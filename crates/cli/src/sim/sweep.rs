@@ -50,6 +50,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let document = document(args)?;
     options::tell_of_shape(&document)?;
     let planned = grid::cells(&document)?;
+    let all = planned.len();
     let scenario = document.scenario().map_err(usage)?;
     let started = folder::started()?;
     let place = match args.begun() {
@@ -57,7 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None => options::folder(args.out.as_deref(), &document, &started, CELLS)?.make()?,
     };
     let mut sweep = Sweep::begin(place.clone(), document, planned, started)?;
-    let (all, missing) = sweep.counts();
+    let missing = sweep.missing().len();
     if !args.options.json && missing < all {
         eprintln!("roost sim: {} of {all} cells were finished before", all - missing);
     }
