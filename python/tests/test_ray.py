@@ -17,6 +17,7 @@ import pytest
 from conftest import scenario
 
 import roost
+from roost import _ray
 
 # All of Ray on 127.0.0.1, as on systems where it makes no clusters; else it looks for this
 # machine's address in the network.
@@ -128,6 +129,25 @@ def test_policies_of_ones_own_go_along_and_a_fault_ends_one_cell(cluster: Any) -
     pd.testing.assert_frame_equal(ours.cells, threads.cells, check_exact=True)
     (fault,) = ours.faults.itertuples()
     assert fault.cell == "machine.cores=3 half + menu" and "an odd machine" in fault.problem
+
+
+class Crash(roost.Policy):
+    """Ends its process."""
+
+    def on_epoch(self, reading: roost.Reading) -> None:
+        os._exit(1)
+
+
+def test_a_task_that_ends_its_process_again_and_again_is_told(cluster: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)lost a task 6 times.*out=DIR"):
+        roost.sweep(
+            scenario(), {"machine.cores": [2]}, "crash + menu", own={"crash": Crash}, on="ray"
+        )
+
+
+def test_another_version_on_a_node_is_refused() -> None:
+    with pytest.raises(roost.ScenarioError, match=r"(?s)the caller 9\.9.*roost-sim==9\.9"):
+        _ray._check_version("9.9")
 
 
 def test_fleets_are_those_of_threads_bit_for_bit(cluster: Any) -> None:
