@@ -38,10 +38,11 @@ fn p99(times: Option<&Responses>) -> Option<Estimate> {
 fn summary(fleets: &[&FleetOutcome]) -> String {
     let told = |fleet: &&FleetOutcome| {
         format!(
-            "{}: {} servers, each request asks {}. The p99 is {} at one leaf and {} at the root; \
+            "{}: {} servers{}, each request asks {}. The p99 is {} at one leaf and {} at the root; \
              the servers draw {} together.",
             fleet.contestant,
             fleet.servers,
+            fleet.sample.map_or_else(String::new, |sample| format!(" ({} are simulated)", sample.servers)),
             fleet.fanout,
             text(Unit::Nanoseconds, p99(fleet.leaf())),
             text(Unit::Nanoseconds, p99(fleet.root())),
