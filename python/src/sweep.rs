@@ -50,7 +50,9 @@ pub fn sweep(
     let Begun { names, place, planned, cells, faults, .. } = &mut begun;
     match place {
         Some(sweep) => {
-            supervised(py, progress, names, sweep.missing().len(), |stop, done| sweep.simulate(threads, stop, &*done))?;
+            supervised(py, progress, names, sweep.missing().len(), |stop, done| {
+                sweep.simulate(threads, stop, &*done)
+            })?;
         }
         None => supervised(py, progress, names, planned.len(), |stop, done| {
             let all: Vec<&Planned> = planned.iter().collect();
