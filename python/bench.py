@@ -75,21 +75,28 @@ def on_ray(cells: int, cell_s: float = 0.05) -> dict[str, float]:
         roost.sweep(SCENARIO, {"run.seed": seeds}, "menu", set={"run.requests": requests}, **more)
         return time.perf_counter() - began
 
-    # As many requests as take so long, then their true time.
-    requests = int(100_000 * cell_s / (swept(100, 100_000, threads=1) / 100))
-    alone = swept(200, requests, threads=1) / 200
+    def core_s(requests: int) -> float:
+        # With all CPUs at work, as on the cluster: they share caches, or are one core's threads.
+        return swept(200 * cpus, requests, threads=cpus) / 200
+
+    # As many requests as take so long, then their true time, before and after.
+    requests = int(100_000 * cell_s / core_s(100_000))
+    before = core_s(requests)
     ray.init(num_cpus=cpus, include_dashboard=False, log_to_driver=False)
     # Worker processes start with their first task.
     swept(20 * cpus, 1000, on="ray")
     used = time.process_time()
     took = swept(cells, requests, on="ray")
     used = time.process_time() - used
+    ray.shutdown()
+    alone = (before + core_s(requests)) / 2
     call = asked(SCENARIO, "menu", None, None, {"run.requests": requests}, None)
     begun = _roost.Elsewhere(call, {"run.seed": [1]}, None)
     path, text = begun.scenario()
     return {
         "cells": cells,
         "cell_s": alone,
+        "cell_s_before": before,
         "ray_s": took,
         "ray_use": cells * alone / took / cpus,
         "driver_ms_per_cell": 1e3 * used / cells,
