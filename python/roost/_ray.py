@@ -12,7 +12,8 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -74,13 +75,14 @@ def sweep(
             taken = [waiting.popleft() for _ in range(size)]
             yield (shared, [point for point, _ in taken]), sum(cells for _, cells in taken)
 
-    made_of = _results(ray, _cells, tasks(), watch, lambda: (done, total))
-    for (seconds, points, made), cells in made_of:
-        last = begun.keep(made)
-        done += cells
-        pace = seconds / points if pace is None else 0.9 * pace + 0.1 * seconds / points
-        if watch is not None:
-            watch(done, total, last)
+    # An error of this loop cancels the open tasks at once, not when its traceback is gone.
+    with closing(_results(ray, _cells, tasks(), watch, lambda: (done, total))) as results:
+        for (seconds, points, made), cells in results:
+            last = begun.keep(made)
+            done += cells
+            pace = seconds / points if pace is None else 0.9 * pace + 0.1 * seconds / points
+            if watch is not None:
+                watch(done, total, last)
     return begun.end()
 
 
@@ -91,10 +93,11 @@ def fleet(call: Mapping[str, Any], watch: Watch | None) -> _roost.Fleet:
     shared = ray.put((_VERSION, os.fspath(path), text))
     parts: dict[int, str] = {}
     tasks = (((shared, place), place) for place in range(fleets))
-    for part, place in _results(ray, _fleet, tasks, watch, lambda: (len(parts), fleets)):
-        parts[place] = part
-        if watch is not None:
-            watch(len(parts), fleets, "")
+    with closing(_results(ray, _fleet, tasks, watch, lambda: (len(parts), fleets))) as results:
+        for part, place in results:
+            parts[place] = part
+            if watch is not None:
+                watch(len(parts), fleets, "")
     return _roost.fleets_joined(title, [parts[place] for place in range(fleets)])
 
 
@@ -166,7 +169,7 @@ def _results(
     tasks: Iterator[tuple[tuple[Any, ...], Any]],
     watch: Watch | None,
     how_far: Callable[[], tuple[int, int]],
-) -> Iterator[tuple[Any, Any]]:
+) -> Generator[tuple[Any, Any], None, None]:
     """The tasks' results, as they come, each with its mark; few are open at a time."""
     cpus = _Cpus(ray)
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(function)

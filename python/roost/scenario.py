@@ -263,7 +263,7 @@ class Fleet(TypedDict, total=False):
     policies: Sequence[str]
     """Server by server in turn; left out: each line of ``Scenario.policies`` is a fleet."""
     sample: int
-    """Only so many servers are simulated and stand for all; at least ten times ``fanout``."""
+    """Only so many servers are simulated and stand for all; five times ``fanout`` or more."""
 
 
 class Scenario(TypedDict, total=False):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import scenario
+from conftest import LONG, Enough, scenario
 
 import roost
 from roost import _ray
@@ -88,9 +88,6 @@ def test_a_node_that_is_killed_takes_no_cell_with_it(cluster: Any, tmp_path: Pat
 
 
 def test_a_sweep_that_was_cut_short_goes_on_in_its_folder(cluster: Any, tmp_path: Path) -> None:
-    class Enough(Exception):
-        pass
-
     def enough(done: int, total: int, last: str) -> None:
         if done >= 5:
             raise Enough
@@ -168,7 +165,7 @@ def test_files_of_a_scenario_are_found_from_its_folder(cluster: Any, tmp_path: P
     axes = {"machine.cores": [2, 4]}
     ours = roost.sweep(file, axes, on="ray")
     assert json.loads(ours.to_json()) == json.loads(roost.sweep(file, axes).to_json())
-    # A file that the nodes do not have.
+    # The driver looks for it as well, so it is told at once.
     (tmp_path / "trace.csv").rename(tmp_path / "gone.csv")
     with pytest.raises(roost.ScenarioError, match=r"trace\.csv"):
         roost.sweep(file, axes, on="ray")

@@ -26,7 +26,7 @@
 //! sampled servers. A server is asked by the same share of the root's requests as in the whole
 //! fleet, so its arrivals have the same law, whatever the root's are; power and counts are scaled.
 //! Two sampled servers are asked together more often than two of the whole fleet, which makes the
-//! root's tail a little shorter (docs/scenarios.md has the measured error).
+//! root a little faster (docs/scenarios.md has the measured error).
 //!
 //! Invariants: the result is the same whatever the number of threads; memory grows with the
 //! root's requests (see `answers`) and with the threads, not with servers times requests; every
