@@ -194,7 +194,8 @@ def _results(
                 yield _got(ray, reference), mark
     finally:
         for reference in marks:
-            ray.cancel(reference)
+            # A task that is about to begin misses the gentle way, and might go on for hours.
+            ray.cancel(reference, force=True)
 
 
 def _got(ray: Any, reference: Any) -> Any:

@@ -108,6 +108,21 @@ def test_a_sweep_that_was_cut_short_goes_on_in_its_folder(cluster: Any, tmp_path
     )
 
 
+def test_an_error_cancels_the_open_tasks_while_its_traceback_lives(cluster: Any) -> None:
+    def enough(done: int, total: int, last: str) -> None:
+        if done >= 1:
+            raise Enough
+
+    axes = {"run.requests": [1000, LONG, LONG + 1]}
+    with pytest.raises(Enough) as raised:
+        roost.sweep(scenario(), axes, "menu", on="ray", progress=enough)
+    deadline = time.monotonic() + 60
+    while ray.available_resources().get("CPU", 0) < 2:
+        assert time.monotonic() < deadline, "tasks of hours go on"
+        time.sleep(0.2)
+    assert raised.traceback
+
+
 class Half(roost.Policy):
     """Half of the cores."""
 
