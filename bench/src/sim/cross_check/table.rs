@@ -77,15 +77,17 @@ impl fmt::Display for Table {
             self.simpy.as_ref().map_or("without SimPy".to_owned(), |version| format!("SimPy {version}"));
         let disagree = self.rows.iter().filter(|row| !row.agrees()).count();
         let compared = self.rows.iter().flat_map(|row| [row.exact.is_some(), row.other.is_some()]);
-        writeln!(
-            f,
-            "{}, {};\nten runs of {} requests each, {simpy}. {} comparisons, {} disagree.\n",
+        let mut head = String::new();
+        let about = format!(
+            "{}, {}; ten runs of {} requests each, {simpy}. {} comparisons, {} disagree.",
             self.date,
             self.machine,
             self.requests,
             compared.filter(|is_there| *is_there).count(),
             if disagree == 0 { "none".to_owned() } else { disagree.to_string() }
-        )?;
+        );
+        report::table::wrap(&mut head, "", &about, 100);
+        writeln!(f, "{head}")?;
         writeln!(f, "| queue | figure | closed form | Roost | SimPy | |")?;
         writeln!(f, "|---|---|---|---|---|---|")?;
         for row in &self.rows {
