@@ -316,7 +316,6 @@ const SHORTEST: Duration = Duration::from_micros(10);
 
 impl Decide for InPython {
     fn on_epoch(&mut self, seen: &policy::own::Reading<'_>) -> Result<Orders, String> {
-        let span = seen.span.as_nanos() as f64;
         let reading = Reading {
             now_ns: seen.now.as_nanos(),
             span_ns: seen.span.as_nanos(),
@@ -326,7 +325,7 @@ impl Decide for InPython {
             tail_ns: seen.responses.tail.map(Duration::as_nanos),
             active: seen.active,
             core_watts: seen.core_watts,
-            working: seen.working.iter().map(|time| time.as_nanos() as f64 / span).collect(),
+            working: seen.working.to_vec(),
         };
         Python::attach(|py| {
             let call = Call::begin(py, &self.name, self.time_limit);

@@ -21,7 +21,7 @@ pub(super) struct CoreControl {
     pub timer_ns: u64,
     /// Active cores enter no state with a longer exit latency, parked ones any.
     active_limit: Duration,
-    /// The policy's, which ends the run.
+    /// A policy's, which ends the run.
     pub fault: Option<String>,
 }
 
@@ -57,7 +57,8 @@ impl CoreControl {
 
     fn look_for_fault(&mut self) {
         if let Kind::Counted(counted) = &self.kind {
-            self.fault = core_policy!(&counted.policy, p => p.fault()).map(str::to_owned);
+            let fault = core_policy!(&counted.policy, p => p.fault());
+            self.fault = fault.map(str::to_owned).or(self.fault.take());
         }
     }
 }

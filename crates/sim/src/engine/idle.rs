@@ -117,7 +117,12 @@ impl Engine {
                     limit: Duration::from_nanos(limit_ns),
                 };
                 match governors[cpu].select(&self.sleepers.table, &entry) {
-                    Sleep::Poll => self.spin(cpu, NEVER),
+                    Sleep::Poll => {
+                        if let Some(fault) = governors[cpu].fault() {
+                            self.core_policy.fault.get_or_insert_with(|| fault.to_owned());
+                        }
+                        self.spin(cpu, NEVER);
+                    }
                     Sleep::State { index, keep_tick } => {
                         let keeps = keep_tick && self.sleepers.tick.period_ns < NEVER;
                         self.cores[cpu].tick_kept = keeps;

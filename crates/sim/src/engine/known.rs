@@ -101,4 +101,11 @@ impl Idle {
             Self::Other(policy) => policy.reflect(table, woken),
         }
     }
+
+    pub fn fault(&self) -> Option<&str> {
+        match self {
+            Self::Linux(_) => None,
+            Self::Other(policy) => policy.fault(),
+        }
+    }
 }

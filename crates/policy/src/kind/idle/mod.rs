@@ -32,6 +32,11 @@ pub trait IdlePolicy: Any {
     /// The CPU is back at work after the sleep that was selected last. Not for [`Sleep::Poll`], of
     /// which there is nothing to learn.
     fn reflect(&mut self, _table: &IdleTable, _woken: &Woken) {}
+
+    /// Why it cannot decide any more, and polls; a driver then ends the run.
+    fn fault(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// The knowledge of a CPU that goes idle.
