@@ -17,6 +17,7 @@ pub mod http_head;
 pub mod journal;
 pub mod kit;
 pub mod knobs;
+pub mod module;
 pub mod perf_data;
 pub mod plan;
 pub mod published;
@@ -50,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "journal", run: journal::run, more: Some("testdata/journals") },
     Target { name: "kit", run: kit::run, more: None },
     Target { name: "knobs", run: knobs::run, more: None },
+    Target { name: "module", run: module::run, more: None },
     Target { name: "perf_data", run: perf_data::run, more: None },
     Target { name: "plan", run: plan::run, more: None },
     Target { name: "published", run: published::run, more: None },

@@ -39,6 +39,14 @@ def test_carb_in_python_decides_as_the_built_in_one() -> None:
     assert figures(result, "menu") != built_in
 
 
+def test_a_module_in_webassembly_is_a_word_of_a_line() -> None:
+    carb = str(REPOSITORY / "crates" / "wasm" / "examples" / "carb.wasm")
+    result = roost.run(scenario(600_000), policies=["carb-paper + teo", f"{carb} + teo"])
+    assert figures(result, f"{carb} + teo") == figures(result, "carb-paper + teo")
+    with pytest.raises(roost.ScenarioError, match="cannot read .*nowhere.wasm"):
+        roost.run(scenario(1_000), policies=["nowhere.wasm"])
+
+
 def test_it_is_combined_with_built_in_policies_and_repeats_exactly() -> None:
     lines = ["half", "half + teo", "half + powersave", "menu"]
     own = {"half": Half}

@@ -91,6 +91,29 @@ pub const CONTESTANTS: [Contestant; 12] = [
     },
 ];
 
+/// Modules beside the built-in policy of the same decisions, or of the same kind.
+pub const MODULES: [(Contestant, &str, &[u8]); 2] = [
+    (module("deepest.wasm"), "deep", include_bytes!("../../../crates/wasm/examples/deepest.wasm")),
+    (module("ladder.wasm"), "menu", include_bytes!("../../../crates/wasm/examples/ladder.wasm")),
+];
+
+const fn module(name: &'static str) -> Contestant {
+    Contestant { name, policies: name, queues: Queues::Shared, bars: IDLE }
+}
+
+/// A module is at least so fast, as a multiple of the built-in policy's speed.
+pub const MODULE_BAR: f64 = 0.3;
+
+/// Lines of policies may name the modules from now on.
+pub fn load_modules() -> Result<()> {
+    for (contestant, _, bytes) in MODULES {
+        if let Some(registry) = wasm::register(contestant.name, wasm::Module::new(contestant.name, bytes)?)? {
+            sim::policies::join(registry);
+        }
+    }
+    Ok(())
+}
+
 impl Contestant {
     /// Its scenario for so many requests.
     pub fn document(&self, requests: u64) -> Result<Document> {
@@ -145,7 +168,9 @@ mod tests {
 
     #[test]
     fn every_contestant_runs_in_its_scenario() {
-        for contestant in CONTESTANTS {
+        load_modules().unwrap();
+        let modules = MODULES.map(|(contestant, ..)| contestant);
+        for contestant in CONTESTANTS.into_iter().chain(modules) {
             for document in [contestant.document(1000).unwrap(), contestant.without_latencies(1000).unwrap()]
             {
                 let (setup, jobs) = document.setup(contestant.policies, 1).unwrap();

@@ -29,7 +29,9 @@ use crate::exit::{Exit, usage};
 use crate::harness::figure::{By, Figure, Of, Row, Target};
 use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::{Context as _, Result};
-use contestants::{BY_HAND, CONTESTANTS, LOAD, SERVICE_NS, SIMPY, platform};
+use contestants::{
+    BY_HAND, CONTESTANTS, LOAD, MODULE_BAR, MODULES, SERVICE_NS, SIMPY, load_modules, platform,
+};
 use machine::{CpuId, Platform};
 use rustix::time::{ClockId, clock_gettime};
 use sim::Engine;
@@ -91,7 +93,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let bench = Bench { platform: platform()?, simpy, requests: args.requests };
     let figures = figures(bench.simpy.is_some());
     let references = bench.simpy.as_ref().map(|_| SIMPY).into_iter().chain([BY_HAND]);
-    let all: Vec<&str> = references.chain(CONTESTANTS.iter().map(|contestant| contestant.name)).collect();
+    let all: Vec<&str> = references.chain(ours()).collect();
+    load_modules()?;
     let mut run = Run::begin("sim", &args.output, SEED)?;
     let (mut busy, mut elapsed) = (0.0, 0.0);
     run.rounds("", args.rounds, &all, |&who, round| {
@@ -124,8 +127,7 @@ fn figures(has_simpy: bool) -> Vec<Figure> {
         ..Figure::new(SPEED, "", Of::Ratio(who, reference))
     };
     let each = |metric, unit| {
-        let ours = CONTESTANTS.iter().map(|contestant| contestant.name);
-        [SIMPY, BY_HAND].into_iter().chain(ours).map(move |who| Figure::new(metric, unit, Of::One(who)))
+        [SIMPY, BY_HAND].into_iter().chain(ours()).map(move |who| Figure::new(metric, unit, Of::One(who)))
     };
     let mut figures: Vec<Figure> = each(SPEED, "/s").collect();
     if has_simpy {
@@ -134,7 +136,13 @@ fn figures(has_simpy: bool) -> Vec<Figure> {
     }
     figures.extend(CONTESTANTS.map(|ours| beside(ours.name, BY_HAND, ours.bars.by_hand)));
     figures.extend(each("mean_us", "us").chain(each("watts", "W")));
+    figures.extend(MODULES.map(|(module, built_in, _)| beside(module.name, built_in, Some(MODULE_BAR))));
     figures
+}
+
+/// The names of all that are ours.
+fn ours() -> impl Iterator<Item = &'static str> {
+    CONTESTANTS.iter().chain(MODULES.iter().map(|(module, ..)| module)).map(|contestant| contestant.name)
 }
 
 fn code(rows: &[Row]) -> ExitCode {
@@ -185,7 +193,9 @@ impl Bench {
                 simpy.run(self.requests / SIMPY_PART, seed)?;
             return Ok(One { requests, cpu_s, wall_s, mean_ns: mean * SERVICE_NS, watts: None });
         }
-        let Some(contestant) = CONTESTANTS.iter().find(|contestant| contestant.name == who) else {
+        let modules = MODULES.iter().map(|(module, ..)| module);
+        let mut ours = CONTESTANTS.iter().chain(modules);
+        let Some(contestant) = ours.find(|contestant| contestant.name == who) else {
             let (outcome, cpu_s, wall_s) =
                 timed(|| by_hand::simulate(&self.platform, LOAD, SERVICE_NS, self.requests, seed));
             let by_hand::Outcome { mean_ns, watts, .. } = outcome;

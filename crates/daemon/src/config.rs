@@ -12,6 +12,7 @@ use crate::controllers::hurry_up::HurryUpConfig;
 use crate::controllers::quiesce::QuiesceConfig;
 use crate::controllers::wake::WakeConfig;
 use crate::controllers::{Refusal, Table};
+use crate::own_policy::Policy;
 use linux::arbiter::ClockMeans;
 use linux::service::{self, Service, ServiceError};
 use linux::{ConfineActuator, FrequencyActuator, Root};
@@ -102,6 +103,17 @@ impl Part {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// The files of policies of one's own, in the order of their services.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &fs::File> {
+        self.services.iter().filter_map(|service| service.policy.file())
+    }
+
+    /// Takes the files that came with it.
+    pub(crate) fn take_files(&mut self, files: Vec<fs::File>) -> Result<(), String> {
+        let policies = self.services.iter_mut().map(|service| &mut service.policy);
+        policies.filter(|policy| policy.is_own()).zip(files).try_for_each(|(policy, file)| policy.take(file))
+    }
 }
 
 impl Default for Config {
@@ -134,19 +146,6 @@ pub enum Parking {
     /// All other processes that can be moved as well: other cgroups or slices, the kernel's unbound
     /// work queues, new interrupts.
     All,
-}
-
-/// How the number of cores is found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// CARB: with a goal the fewest cores that keep it, without one by the slope of the tail.
-    #[default]
-    Carb,
-    /// CARB's three algorithms as its paper prints them.
-    CarbPaper,
-    /// As many as `cores` says; all of them where it says nothing.
-    Fixed,
 }
 
 /// Where a service is. Exactly one of them is set.
@@ -258,9 +257,9 @@ impl TryFrom<Written> for ServiceConfig {
         let fix = |wrong: bool, told: &str| if wrong { Err(format!("{name}: {told}")) } else { Ok(()) };
         fix(
             written.goal.is_some()
-                && written.policy != Policy::Carb
+                && matches!(written.policy, Policy::CarbPaper | Policy::Fixed)
                 && written.frequency != FrequencyMode::Pegasus,
-            "a goal needs policy = \"carb\": leave one of them out",
+            "a goal needs policy = \"carb\", or one of your own: leave one of them out",
         )?;
         fix(
             written.cores.is_some() && written.policy != Policy::Fixed,
@@ -381,7 +380,7 @@ impl Target {
 impl ServiceConfig {
     /// The parameters of its policy, with this much time between decisions.
     pub fn params(&self, epoch: Duration) -> Params {
-        let cores = match (self.policy, self.goal, self.cores) {
+        let cores = match (&self.policy, self.goal, self.cores) {
             (Policy::Fixed, _, Some(cores)) => Cores::Fixed(cores),
             (Policy::Fixed, _, None) => Cores::All,
             (Policy::CarbPaper, _, _) => {
@@ -395,6 +394,7 @@ impl ServiceConfig {
             (Policy::Carb, None, _) => {
                 Cores::Slope(carb::Params { epoch, min_active: self.min_cores, ..carb::Params::default() })
             }
+            (Policy::Own(_), goal, _) => Cores::Ordered(goal),
             (Policy::Carb, Some(goal), _) => {
                 let min_active = self.min_cores;
                 Cores::Goal(goal, carb::GoalParams { epoch, min_active, ..carb::GoalParams::default() })
@@ -427,12 +427,10 @@ impl ServiceConfig {
             && !self.idle.any(|mode| mode != IdleMode::Stock)
     }
 
-    pub fn policy_name(&self) -> &'static str {
-        match (self.policy, self.goal) {
-            (Policy::Carb, Some(_)) => "carb with a goal",
-            (Policy::Carb, None) => "carb",
-            (Policy::CarbPaper, _) => "carb-paper",
-            (Policy::Fixed, _) => "fixed",
+    pub fn policy_name(&self) -> String {
+        match (&self.policy, self.goal) {
+            (Policy::Carb, Some(_)) => "carb with a goal".to_owned(),
+            (policy, _) => policy.to_string(),
         }
     }
 }
@@ -471,6 +469,9 @@ pub enum ConfigError {
     /// A table of a controller that can mean nothing.
     #[error("{path}: {table}: {refusal}", path = path.display())]
     Table { path: PathBuf, table: String, refusal: Refusal },
+    /// A policy of one's own that cannot be had.
+    #[error("{path}: policy: {reason}", path = path.display())]
+    Policy { path: PathBuf, reason: String },
     /// An epoch that is no use.
     #[error("{path}: epoch = {epoch}: write 20ms to 1h\nhint: 1s is a good start", path = path.display())]
     Epoch { path: PathBuf, epoch: Duration },
@@ -481,13 +482,17 @@ impl Config {
     /// nothing else: two values for one key would leave a reader guessing.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         let mut config: Self = parse(file, &read(file)?)?;
+        config.read_policies(file)?;
         let mut names = BTreeSet::new();
         for name in config.part().names() {
             note(&mut names, file, name)?;
         }
         let beside = file.parent().unwrap_or(Path::new(".")).join("conf.d");
         for path in parts(&beside)? {
-            let part: Part = parse(&path, &read(&path)?)?;
+            let mut part: Part = parse(&path, &read(&path)?)?;
+            for service in &mut part.services {
+                service.policy.read_trusted(&path)?;
+            }
             for name in part.names() {
                 note(&mut names, &path, name)?;
             }
@@ -495,6 +500,12 @@ impl Config {
         }
         config.check(file)?;
         Ok(config)
+    }
+
+    /// Reads the files of policies that services have, which lie where only root and the daemon's
+    /// user can write; relative ones beside `file`.
+    fn read_policies(&mut self, file: &Path) -> Result<(), ConfigError> {
+        self.services.iter_mut().try_for_each(|service| service.policy.read_trusted(file))
     }
 
     /// Refuses values that are wrong in any file; `file` is the place of the value.

@@ -37,6 +37,7 @@ mod config;
 mod control;
 pub mod controllers;
 mod log;
+mod own_policy;
 mod park;
 mod replay;
 mod run;
@@ -44,7 +45,7 @@ mod socket;
 
 pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, missing, points};
-pub use config::{Config, ConfigError, Parking, Part, Policy, ServiceConfig, Target};
+pub use config::{Config, ConfigError, Parking, Part, ServiceConfig, Target};
 pub use control::{
     Answer, Ask, Asker, ControlError, Heard, Lease, LeaseRequest, Reply, Running, Set, ask, question, running,
 };
@@ -57,5 +58,6 @@ pub use controllers::{
     hurry_up, quiesce, wake,
 };
 pub use log::Log;
+pub use own_policy::{OwnPolicy, Policy};
 pub use replay::{Divergence, Replay, ReplayError};
 pub use run::{Daemon, Event, Finished, Options, Snapshot, StartError};

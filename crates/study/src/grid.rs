@@ -2,6 +2,7 @@
 
 use super::cells::{Key, digest};
 use super::changes::Change;
+use super::modules;
 use super::options::{self, Checked};
 use crate::exit::usage;
 use anyhow::Result;
@@ -125,7 +126,8 @@ fn value_text(value: &Value) -> String {
 
 /// Tells a run from every run that may come out otherwise.
 pub fn scenario_digest(run: &Checked) -> Result<String> {
-    Ok(digest(&format!("{}\n{}", run.task.contestant.policies, substance(&run.scenario)?)))
+    let policies = &run.task.contestant.policies;
+    Ok(digest(&format!("{policies}\n{}{}", modules::told(policies), substance(&run.scenario)?)))
 }
 
 /// The inputs of a run's figures, as text.

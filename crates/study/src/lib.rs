@@ -11,6 +11,7 @@
 //!   grid.rs       the cells, and which of them a changed scenario leaves
 //!   cells.rs      finished cells, kept in a file that survives a kill
 //!   columns.rs    tables as typed columns: CSV files, data frames
+//!   modules.rs    policies in WebAssembly that a line names by their file
 //!   traces/       published traces in Roost's own form
 //!   sweep.rs      every cell of a grid, in a folder that can be gone on with
 //!   figures.rs    the figures of a run by name: for tables, CSV files and plots
@@ -36,6 +37,7 @@ pub mod fleet;
 pub mod folder;
 pub mod grid;
 pub mod kit;
+mod modules;
 pub mod options;
 pub mod page;
 pub mod paired;

@@ -5,6 +5,7 @@
 
 use super::changes::Change;
 use super::folder::Place;
+use super::modules;
 use crate::exit::usage;
 use anyhow::Result;
 use sim::runner::Task;
@@ -68,7 +69,10 @@ impl Options {
     /// form, and room to reach its precision in.
     pub fn complete(&self, document: Document) -> Result<Document> {
         let mut document = super::traces::imported(document)?;
-        if !self.policies.is_empty() {
+        modules::load(self.policies.iter(), Path::new(""))?;
+        if self.policies.is_empty() {
+            modules::load_named(&document)?;
+        } else {
             let lines = self.policies.iter().cloned().map(Value::String).collect();
             document = document.with("policies", &Value::Array(lines)).map_err(usage)?;
             // Variants stay, each with all of the policies.

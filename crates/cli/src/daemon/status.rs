@@ -7,7 +7,7 @@ use ::daemon::{Answer, Ask, ControlError, ControllerReport, ControllerState, ask
 use anyhow::Result;
 use linux::arbiter::Asked;
 use machine::{CpuList, Duration, FrequencyLimit};
-use policy::governing::{FrequencyMode, Mode};
+use policy::governing::{Failure, FrequencyMode, Mode};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -142,8 +142,11 @@ pub fn show(args: &Status) -> Result<ExitCode> {
         match &service.mode {
             Mode::Searching => {}
             Mode::Open { failure, left } => {
-                notes +=
-                    &format!("{}: all cores, no limits: {failure}; again in {left} epochs\n", service.name);
+                let again = match failure {
+                    Failure::Policy { .. } => "until it is governed anew".to_owned(),
+                    _ => format!("again in {left} epochs"),
+                };
+                notes += &format!("{}: all cores, no limits: {failure}; {again}\n", service.name);
             }
             Mode::Paused => notes += &format!("{}: paused; `roost resume {}`\n", service.name, service.name),
         }

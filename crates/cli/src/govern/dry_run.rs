@@ -20,7 +20,7 @@ struct Plans<'a> {
 #[derive(Serialize)]
 struct Plan {
     name: String,
-    policy: &'static str,
+    policy: String,
     goal: Option<machine::Goal>,
     /// How many cores it is to have, where a person has said it.
     cores: Option<u16>,

@@ -4,7 +4,8 @@ use crate::config_file::{self, Written};
 use crate::exit::usage;
 use crate::service_args::ServiceArgs;
 use anyhow::Result;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
+use daemon::Policy;
 use machine::{Duration, Goal};
 use policy::governing::{FrequencyMode, IdleModes};
 use std::path::PathBuf;
@@ -39,9 +40,11 @@ pub struct GovernArgs {
     /// The goal of the service, such as 500us@p99
     #[arg(long, value_name = "TIME@pQ")]
     pub goal: Option<Goal>,
-    /// How the number of cores is found [default: carb]
-    #[arg(long, value_enum)]
-    pub policy: Option<PolicyName>,
+    /// How the number of cores is found: carb (with a goal the fewest cores that keep it, without
+    /// one by the slope of the tail), carb-paper (CARB as its paper prints it), fixed (so many
+    /// cores, always), or your own, such as mine.wasm [default: carb]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<Policy>,
     /// Cores of `--policy fixed`
     #[arg(long, value_name = "N")]
     pub cores: Option<u16>,
@@ -91,16 +94,6 @@ pub struct GovernArgs {
     pub root: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PolicyName {
-    /// CARB: with a goal the fewest cores that keep it, without one by the slope of the tail
-    Carb,
-    /// CARB as its paper prints it
-    CarbPaper,
-    /// So many cores, always
-    Fixed,
-}
-
 impl GovernArgs {
     /// A dry run without a length says its findings and ends.
     pub fn only_says(&self) -> bool {
@@ -121,6 +114,9 @@ impl GovernArgs {
         let (own, socket) = (self.own()?, self.socket.as_ref());
         let mut written = config_file::configuration(file, "service", own, socket, &root)?;
         let config = &mut written.config;
+        for service in &mut config.services {
+            service.policy.read().map_err(usage)?;
+        }
         config.metrics = self.names.address().or(config.metrics);
         config.check(config_file::place(file)).map_err(usage)?;
         let given = [
@@ -144,19 +140,13 @@ impl GovernArgs {
         put("cgroup", self.service.cgroup.clone().map(Into::into));
         put("unit", self.service.unit.clone().map(Into::into));
         put("goal", self.goal.map(Value::try_from).transpose()?);
-        put("policy", self.policy.map(named).transpose()?);
+        put("policy", self.policy.as_ref().map(|policy| policy.to_string().into()));
         put("cores", self.cores.map(|cores| i64::from(cores).into()));
         put("cpus", self.cpus.clone().map(Into::into));
         put("idle", self.idle.as_ref().map(|idle| idle.to_string().into()));
         put("frequency", self.frequency.map(|frequency| frequency.to_string().into()));
         Ok(written)
     }
-}
-
-/// Its name in a file and on the command line.
-fn named(value: impl ValueEnum) -> Result<Value> {
-    let name = value.to_possible_value().ok_or_else(|| usage("a name that may not be typed"))?;
-    Ok(name.get_name().into())
 }
 
 #[cfg(test)]

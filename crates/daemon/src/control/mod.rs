@@ -25,9 +25,12 @@ use linux::arbiter::Asked;
 use linux::arbiter::request::{Combined, Request, plain};
 use machine::Goal;
 use peers::Peers;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration as StdDuration;
@@ -146,7 +149,8 @@ impl LeaseRequest {
     /// Has the daemon govern `part`. Waits until it has taken hold, or says why not.
     pub fn take(self, part: &Part) -> Result<Result<Lease, Refusal>, ControlError> {
         let Self { stream, path } = self;
-        match exchange(&stream, &path, &Ask::Lease(Box::new(part.clone())), LEASE_PATIENCE)? {
+        let files: Vec<BorrowedFd<'_>> = part.files().map(AsFd::as_fd).collect();
+        match exchange(&stream, &path, &Ask::Lease(Box::new(part.clone())), &files, LEASE_PATIENCE)? {
             Answer::Leased(names) => Ok(Ok(Lease { stream, names })),
             Answer::NotLeased(refusal) => Ok(Err(refusal)),
             Answer::Refused(why) => Ok(Err(Refusal::usage(why))),
@@ -192,7 +196,7 @@ pub enum ControlError {
 
 /// Asks the daemon at `path`.
 pub fn ask(path: &Path, what: &Ask) -> Result<Answer, ControlError> {
-    exchange(&connect(path)?, path, what, PATIENCE)
+    exchange(&connect(path)?, path, what, &[], PATIENCE)
 }
 
 fn connect(path: &Path) -> Result<UnixStream, ControlError> {
@@ -206,12 +210,20 @@ fn exchange(
     mut stream: &UnixStream,
     path: &Path,
     what: &Ask,
+    files: &[BorrowedFd<'_>],
     patience: StdDuration,
 ) -> Result<Answer, ControlError> {
     let no_daemon = |cause| ControlError::NoDaemon { path: path.to_owned(), cause };
     stream.set_read_timeout(Some(patience)).map_err(no_daemon)?;
     let line = serde_json::to_string(what).expect("plain data") + "\n";
-    stream.write_all(line.as_bytes()).map_err(no_daemon)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+    let mut along = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        along.push(SendAncillaryMessage::ScmRights(files));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(line.as_bytes())], &mut along, SendFlags::NOSIGNAL);
+    let sent = sent.map_err(|cause| no_daemon(cause.into()))?;
+    stream.write_all(&line.as_bytes()[sent..]).map_err(no_daemon)?;
     let mut answer = String::new();
     BufReader::new(stream.take(ANSWER_MAX)).read_line(&mut answer).map_err(no_daemon)?;
     serde_json::from_str(&answer)
@@ -247,6 +259,9 @@ pub fn question(line: &str) -> Result<Ask, String> {
 
 /// A question is no longer than this.
 const QUESTION_MAX: usize = 4096;
+
+/// Descriptors that come with a question of root or the daemon's own user: policies of one's own.
+const FILES_MAX: usize = 4;
 
 /// Nor an answer than this: thousands of services.
 const ANSWER_MAX: u64 = 16 << 20;

@@ -9,24 +9,25 @@
 //! Terms. *Ours* are root and the daemon's own user, by the kernel's word (SO_PEERCRED); all others
 //! are *strangers*.
 //!
-//! What always holds, for any behaviour of strangers:
+//! Invariants, for any behaviour of strangers:
 //! - They take no place, no descriptor of the reserve and no turn of ours; of their questions the
 //!   daemon has one at a time.
 //! - Each user has its own places, so a user that fills them harms only itself.
 //! - Each peer has bounded bytes and a bounded time; a failed accept is not tried again without a
 //!   pause or a descriptor more.
 
-use super::{Answer, Ask, Caller, Callers, LEASE_PATIENCE, PATIENCE, QUESTION_MAX, question};
+use super::{Answer, Ask, Caller, Callers, FILES_MAX, LEASE_PATIENCE, PATIENCE, QUESTION_MAX, question};
 use crate::controllers::wake::wire::is_for_planner;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{SendFlags, send};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, IoSliceMut, Read as _};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -110,6 +111,8 @@ struct Peer {
     is_ours: bool,
     state: State,
     until: Instant,
+    /// Files that came with its question.
+    files: Vec<File>,
     /// Its lease, asked for or granted.
     lease: Option<u64>,
     is_granted: bool,
@@ -249,6 +252,7 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
             is_ours,
             state,
             until,
+            files: Vec::new(),
             lease: None,
             is_granted: false,
             goes_on: false,
@@ -293,7 +297,7 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
     fn attend(&mut self, place: usize, now: Instant) -> bool {
         let peer = &mut self.peers[place];
         if let State::Asks(line) = &mut peer.state {
-            match read(&peer.stream, line) {
+            match read(&peer.stream, line, peer.is_ours.then_some(&mut peer.files)) {
                 Ok(false) if peer.goes_on && line.is_empty() => {
                     peer.until = now + LOOK_AT_LEASES;
                     return true;
@@ -356,7 +360,14 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
                 let why = "only the daemon's own user and root may change something: use sudo";
                 peer.tell(now, &Answer::Denied(why.to_owned()));
             }
-            Ok(ask) if peer.is_ours => self.ask(place, ask, now),
+            Ok(mut ask) if peer.is_ours => {
+                let files = std::mem::take(&mut peer.files);
+                let taken = if let Ask::Lease(part) = &mut ask { part.take_files(files) } else { Ok(()) };
+                match taken {
+                    Ok(()) => self.ask(place, ask, now),
+                    Err(refused) => peer.tell(now, &Answer::Refused(refused)),
+                }
+            }
             Ok(ask) => {
                 peer.state = State::Queued(ask);
                 peer.until = now + PATIENCE;
@@ -418,11 +429,16 @@ impl<F: Fn(Heard) -> bool> Peers<F> {
     }
 }
 
-/// Takes the bytes that are there. True when the line is complete, or as long as a line may be.
-fn read(mut stream: &UnixStream, line: &mut Vec<u8>) -> io::Result<bool> {
+/// Takes the bytes that are there, and files if they are taken. True when the line is complete, or as
+/// long as a line may be.
+fn read(mut stream: &UnixStream, line: &mut Vec<u8>, mut files: Option<&mut Vec<File>>) -> io::Result<bool> {
     let mut bytes = [0; 512];
     while line.len() < QUESTION_MAX && !line.contains(&b'\n') {
-        match stream.read(&mut bytes) {
+        let came = match &mut files {
+            Some(files) => receive(stream, &mut bytes, files),
+            None => stream.read(&mut bytes),
+        };
+        match came {
             Ok(0) => return Ok(true),
             Ok(length) => line.extend_from_slice(&bytes[..length]),
             Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => return Ok(false),
@@ -431,6 +447,19 @@ fn read(mut stream: &UnixStream, line: &mut Vec<u8>) -> io::Result<bool> {
         }
     }
     Ok(true)
+}
+
+fn receive(stream: &UnixStream, bytes: &mut [u8], files: &mut Vec<File>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
+    let mut along = RecvAncillaryBuffer::new(&mut space);
+    let came = recvmsg(stream, &mut [IoSliceMut::new(bytes)], &mut along, RecvFlags::CMSG_CLOEXEC)?;
+    for message in along.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            files.extend(rights.map(File::from));
+        }
+    }
+    files.truncate(FILES_MAX);
+    Ok(came.bytes)
 }
 
 /// False when all is written, or it takes nothing any more.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::Policy;
 
 fn listening(folder: &Path) -> (Control, PathBuf) {
     let path = folder.join("govern.sock");
@@ -40,6 +41,42 @@ fn questions_are_answered_and_the_socket_goes_with_its_daemon() {
     );
     drop(control);
     assert!(ask(&path, &Ask::Status).unwrap_err().to_string().contains("roost daemon"));
+}
+
+#[test]
+fn the_file_of_a_policy_comes_with_the_question_of_its_user() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("govern.sock");
+    let _control = Control::listen(Callers::at(&path), |heard| {
+        let Heard::Question(Ask::Lease(part), reply) = heard else { return true };
+        let Policy::Own(own) = &part.services[0].policy else { panic!("{part:?}") };
+        reply.send(Answer::Leased(vec![format!("{:?}", own.module().map(wasm::Module::decides))]));
+        true
+    })
+    .unwrap();
+    let file = folder.path().join("mine.wasm");
+    let asked = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let written = format!("port = 1\npolicy = \"{}\"", file.display());
+        let mut service: crate::ServiceConfig = toml::from_str(&written).unwrap();
+        let read = service.policy.read();
+        (Part { services: vec![service], ..Part::default() }, read)
+    };
+    let version = r#"(func (export "roost_policy") (result i32) (i32.const 1))"#;
+    let module = wat::parse_str(format!(r#"(module (func (export "on_epoch")) {version})"#)).unwrap();
+    let (part, read) = asked("no module");
+    assert!(read.unwrap_err().contains("mine.wasm"));
+    // Without its file the daemon must not look for it by name.
+    let take = |part: &Part| LeaseRequest::connect(&path).unwrap().take(part).unwrap();
+    std::fs::write(&file, &module).unwrap();
+    assert_eq!(take(&part).unwrap().names, ["None"]);
+    let mut part = part;
+    part.services[0].policy.read().unwrap();
+    assert_eq!(take(&part).unwrap().names, ["Some(Epochs)"]);
+    // What the daemon gets is the file's content at that time, and it looks itself.
+    std::fs::write(&file, "no module any more").unwrap();
+    let refused = take(&part).unwrap_err();
+    assert!(refused.message.contains("mine.wasm"), "{refused:?}");
 }
 
 #[test]

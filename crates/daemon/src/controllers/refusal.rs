@@ -108,7 +108,9 @@ impl From<WakeError> for Refusal {
 impl From<StartError> for Refusal {
     fn from(error: StartError) -> Self {
         let kind = match &error {
-            StartError::Service(OpenError::Blind { .. } | OpenError::Clocks { .. })
+            StartError::Service(
+                OpenError::Blind { .. } | OpenError::Policy { .. } | OpenError::Clocks { .. },
+            )
             | StartError::NoClocks { .. }
             | StartError::Clocks(FrequencyError::Unsupported { .. } | FrequencyError::Lacking { .. })
             | StartError::Service(OpenError::Confine(ConfineError::Unsupported { .. })) => {

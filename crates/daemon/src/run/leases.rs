@@ -234,6 +234,9 @@ fn limit_to_own(root: &Root, part: &mut Part, user: u32) -> Result<(), Refusal> 
         if !matches!(service.target, Target::Port(_) | Target::Pid(_)) {
             return refused("a service by its cgroup or unit");
         }
+        if service.policy.is_own() {
+            return refused("a policy of one's own");
+        }
         if service.idle.any(|mode| mode != IdleMode::Stock) {
             return refused("idle");
         }

@@ -82,6 +82,9 @@ impl Daemon {
                     // Whether it has operating points and counters is found out when it is opened.
                     && slot.config.frequency == config.frequency
                     && slot.config.telemetry == config.telemetry
+                    // A policy of one's own begins anew with its file.
+                    && (slot.config.policy == config.policy
+                        || !slot.config.policy.is_own() && !config.policy.is_own())
             });
             match same.map(|at| old.swap_remove(at)) {
                 Some(mut slot) => {

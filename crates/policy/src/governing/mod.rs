@@ -50,6 +50,7 @@ pub use why::{Failure, Why};
 
 use crate::carb::{GoalParams, GoalSearch};
 use crate::frequency::PointTable;
+use crate::own::Orders;
 use machine::{Command, CpuId, CpuList, Duration, FrequencyLimit, Goal, Instant, Reading};
 use search::{Search, epoch_of, search};
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,11 @@ pub enum Input {
     Pause(bool),
     /// New parameters: the configuration was read again.
     Reload(Params),
+    /// A policy from outside has seen the next reading already, and orders this. Without a cap on
+    /// the clocks it orders none; with one, it stays below.
+    Orders(Orders),
+    /// The policy from outside is at fault: all cores and no limits from now on.
+    Fault(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -176,6 +182,7 @@ impl ServiceController {
     pub fn goal(&self) -> Option<Goal> {
         match &self.search {
             Search::Goal(search) => Some(search.goal()),
+            Search::Ordered(_, goal) => *goal,
             Search::Constant(_) | Search::Slope(_) => self.frequency.goal(),
         }
     }
@@ -189,7 +196,7 @@ impl ServiceController {
     pub fn curve(&self) -> Vec<(u16, Duration)> {
         match &self.search {
             Search::Goal(search) => search.curve().collect(),
-            Search::Constant(_) | Search::Slope(_) => Vec::new(),
+            Search::Constant(_) | Search::Slope(_) | Search::Ordered(..) => Vec::new(),
         }
     }
 
@@ -229,6 +236,13 @@ impl ServiceController {
                 }
             }
             Input::Reload(params) => self.reload(params.clone()),
+            Input::Orders(orders) => self.take(*orders),
+            Input::Fault(fault) => {
+                self.open(Failure::Policy { fault: fault.clone() });
+                if let Mode::Open { left, .. } = &mut self.mode {
+                    *left = u32::MAX;
+                }
+            }
         }
     }
 
@@ -265,6 +279,7 @@ impl ServiceController {
         let epoch = epoch_of(reading, &active, &self.search);
         let (wanted, why) = match &mut self.search {
             Search::Constant(cores) => (*cores, Why::Configured),
+            Search::Ordered(cores, _) => (*cores, Why::Ordered),
             Search::Slope(controller) => {
                 let wanted = controller.handle_epoch(&epoch);
                 (wanted, Why::Slope(controller.state()))
@@ -287,6 +302,10 @@ impl ServiceController {
         let cores = self.topology.cores.len() as u16;
         match &mut self.search {
             Search::Constant(_) => {}
+            Search::Ordered(ordered, _) => {
+                *ordered = cores;
+                self.put(cores, Why::Alarm);
+            }
             Search::Slope(controller) => {
                 controller.handle_alarm();
                 self.put(cores, Why::Alarm);
@@ -311,6 +330,11 @@ impl ServiceController {
         }
         match &mut self.search {
             Search::Goal(search) => search.set_goal(goal),
+            Search::Ordered(_, own) => {
+                *own = Some(goal);
+                self.params.cores = Cores::Ordered(Some(goal));
+                return;
+            }
             Search::Constant(_) | Search::Slope(_) => {
                 let search = GoalSearch::new(GoalParams::default(), goal, self.topology.cores.len() as u16);
                 self.search = Search::Goal(Box::new(search));
@@ -318,9 +342,23 @@ impl ServiceController {
         }
         let params = match self.params.cores {
             Cores::Goal(_, params) => params,
-            Cores::All | Cores::Fixed(_) | Cores::Slope(_) => GoalParams::default(),
+            Cores::All | Cores::Fixed(_) | Cores::Slope(_) | Cores::Ordered(_) => GoalParams::default(),
         };
         self.params.cores = Cores::Goal(goal, params);
+    }
+
+    /// The epoch that ends now puts them into force.
+    fn take(&mut self, orders: Orders) {
+        if let (Search::Ordered(ordered, _), Some(cores)) = (&mut self.search, orders.cores) {
+            *ordered = cores;
+        }
+        if let Some(limit) = orders.idle_limit {
+            let is_none = limit == Duration::MAX;
+            self.idle.set_modes(if is_none { IdleMode::Stock } else { IdleMode::Limit(limit) }.into());
+        }
+        if let (Some(clock), Frequency::Cap(most)) = (orders.clock, self.params.frequency) {
+            self.frequency.set_mode(Frequency::Cap(clock.min(most)), &self.topology);
+        }
     }
 
     fn reload(&mut self, params: Params) {

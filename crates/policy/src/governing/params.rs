@@ -16,6 +16,8 @@ pub enum Cores {
     Slope(carb::Params),
     /// The fewest that keep a latency goal.
     Goal(Goal, GoalParams),
+    /// As ordered by a policy from outside, which may work towards a goal.
+    Ordered(Option<Goal>),
 }
 
 /// The policies that govern a service.

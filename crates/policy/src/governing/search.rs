@@ -2,7 +2,7 @@
 
 use super::Cores;
 use crate::carb::{Controller, Epoch, GoalSearch};
-use machine::{CpuId, Ratio, Reading};
+use machine::{CpuId, Goal, Ratio, Reading};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -12,6 +12,8 @@ pub(super) enum Search {
     Constant(u16),
     Slope(Box<Controller>),
     Goal(Box<GoalSearch>),
+    /// The last order of a policy from outside, and its goal.
+    Ordered(u16, Option<Goal>),
 }
 
 pub(super) fn search(cores: Cores, count: u16) -> Search {
@@ -20,6 +22,7 @@ pub(super) fn search(cores: Cores, count: u16) -> Search {
         Cores::Fixed(wanted) => Search::Constant(wanted.clamp(1, count)),
         Cores::Slope(params) => Search::Slope(Box::new(Controller::new(params, count))),
         Cores::Goal(goal, params) => Search::Goal(Box::new(GoalSearch::new(params, goal, count))),
+        Cores::Ordered(goal) => Search::Ordered(count, goal),
     }
 }
 
@@ -33,7 +36,7 @@ pub(super) fn epoch_of(reading: &Reading, active: &BTreeSet<CpuId>, search: &Sea
     let tail = match search {
         Search::Goal(_) => service.tail,
         // The paper evaluates the 95th percentile.
-        Search::Slope(_) | Search::Constant(_) => service.p95.or(service.p99),
+        Search::Slope(_) | Search::Constant(_) | Search::Ordered(..) => service.p95.or(service.p99),
     };
     Epoch { rate: service.rate, tail, mean: service.mean, busy }
 }

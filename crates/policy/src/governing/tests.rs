@@ -200,6 +200,64 @@ fn clocks_go_free_with_the_rest_when_it_fails_open_or_a_person_wants_all() {
     assert!(governing.clocks().is_empty());
 }
 
+fn ordered(frequency: Frequency) -> ServiceController {
+    let cores = Cores::Ordered(None);
+    let params = Params { frequency, ..Params::new(cores, IdleMode::Stock) };
+    ServiceController::new(params, topology_with_clocks(4))
+}
+
+#[test]
+fn orders_from_outside_are_in_force_after_the_epoch() {
+    let mhz = |mhz: u64| machine::Kilohertz(mhz * 1_000);
+    let mut governing = ordered(Frequency::Cap(mhz(1_700)));
+    let orders = |cores, idle_limit, clock| Input::Orders(Orders { cores, idle_limit, clock });
+    let us = Duration::from_micros;
+    assert_eq!(tell(&mut governing, &orders(Some(2), Some(us(10)), Some(mhz(1_000)))), []);
+    let told = tell(&mut governing, &seen(10.0, 100));
+    let limit = |cpu, limit| Command::LimitIdle { cpu: CpuId(cpu), limit };
+    let shallow = IdleLimit::ExitLatency(us(10));
+    let slow = |cpu| {
+        let limit = FrequencyLimit::AtMost(mhz(1_000));
+        Command::SetFrequency { cpu: CpuId(cpu), limit }
+    };
+    let expected = [limit(0, shallow), limit(1, shallow), cpus("0-1"), slow(0), slow(1), slow(2), slow(3)];
+    assert_eq!(commands(&told), expected);
+    assert_eq!(told[2].why, Why::Ordered);
+    // Without another order all stays; no order is above the cap of a person.
+    assert_eq!(tell(&mut governing, &seen(10.0, 100)), []);
+    tell(&mut governing, &orders(None, Some(Duration::MAX), Some(mhz(9_000))));
+    let told = commands(&tell(&mut governing, &seen(10.0, 100)));
+    assert_eq!(told[..2], [limit(0, IdleLimit::None), limit(1, IdleLimit::None)]);
+    let freed = |cpu| Command::SetFrequency { cpu: CpuId(cpu), limit: FrequencyLimit::AtMost(mhz(1_700)) };
+    assert_eq!(told[2..], [0, 1, 2, 3].map(freed));
+    // An alarm does not wait for an order, and a goal is the policy's own to read.
+    assert_eq!(commands(&tell(&mut governing, &Input::Alarm)), [cpus("0-3")]);
+    tell(&mut governing, &Input::Goal(goal()));
+    assert_eq!((governing.goal(), governing.params().cores), (Some(goal()), Cores::Ordered(Some(goal()))));
+}
+
+#[test]
+fn a_policy_from_outside_that_is_at_fault_leaves_all_cores_for_good() {
+    let mut governing = ordered(Frequency::Stock);
+    let one = Input::Orders(Orders { cores: Some(1), idle_limit: Some(Duration::ZERO), clock: None });
+    tell(&mut governing, &one);
+    assert_eq!(commands(&tell(&mut governing, &seen(10.0, 100))).last(), Some(&cpus("0")));
+    let told = tell(&mut governing, &Input::Fault("it trapped".into()));
+    assert_eq!(commands(&told), [Command::LimitIdle { cpu: CpuId(0), limit: IdleLimit::None }, cpus("0-3")]);
+    assert_eq!(told[1].why.to_string(), "all cores, no limits: its policy is at fault: it trapped");
+    for _ in 0..2_000 {
+        assert_eq!(tell(&mut governing, &seen(10.0, 100)), []);
+    }
+}
+
+fn any_orders() -> impl Strategy<Value = Orders> {
+    let clock = prop::option::of((1..4_000_000_u64).prop_map(machine::Kilohertz));
+    let limit =
+        prop_oneof![0..400_u64, Just(u64::MAX)].prop_map(|us| Duration::from_nanos(us.saturating_mul(1_000)));
+    (prop::option::of(0..9_u16), prop::option::of(limit), clock)
+        .prop_map(|(cores, idle_limit, clock)| Orders { cores, idle_limit, clock })
+}
+
 fn any_input() -> impl Strategy<Value = Input> {
     let reading = (
         prop::option::weighted(0.8, 0.0..200.0_f64),
@@ -227,6 +285,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         Just(Cores::Slope(carb::Params::default())),
         Just(Cores::Slope(carb::Params::paper())),
         goal.clone().prop_map(|goal| Cores::Goal(goal, GoalParams::default())),
+        Just(Cores::Ordered(None)),
     ];
     let mode = prop_oneof![
         Just(IdleMode::Stock),
@@ -246,6 +305,8 @@ fn any_input() -> impl Strategy<Value = Input> {
         1 => Just(Input::Drift { what: "cpuset.cpus".into() }),
         2 => Just(Input::Applied),
         1 => Just(Input::Alarm),
+        4 => any_orders().prop_map(Input::Orders),
+        1 => Just(Input::Fault("it trapped".into())),
         1 => goal.prop_map(Input::Goal),
         1 => any::<bool>().prop_map(Input::Pause),
         1 => (cores, mode, frequency).prop_map(|(cores, idle, frequency)| {

@@ -12,6 +12,8 @@ pub enum Why {
     /// The search by slope, and its last activity.
     Slope(carb::State),
     Configured,
+    /// A policy from outside has ordered it.
+    Ordered,
     /// It fails open.
     Open(Failure),
     /// A person asked for all cores.
@@ -33,6 +35,8 @@ pub enum Failure {
     },
     /// Another program keeps changing the values that we set.
     Drift { what: String },
+    /// Its policy from outside is at fault.
+    Policy { fault: String },
 }
 
 impl fmt::Display for Failure {
@@ -41,6 +45,7 @@ impl fmt::Display for Failure {
             Self::Lost { epochs } => write!(f, "nothing was seen of the service for {epochs} epochs"),
             Self::Refused { reason } => write!(f, "refused: {reason}"),
             Self::Drift { what } => write!(f, "another program changes it: {what}"),
+            Self::Policy { fault } => write!(f, "its policy is at fault: {fault}"),
         }
     }
 }
@@ -55,6 +60,7 @@ impl fmt::Display for Why {
                 carb::State::Down => f.write_str("fewer do as well"),
             },
             Self::Configured => f.write_str("configured"),
+            Self::Ordered => f.write_str("ordered by its policy"),
             Self::Open(failure) => write!(f, "all cores, no limits: {failure}"),
             Self::Paused => f.write_str("a person asked for all cores"),
             Self::Alarm => f.write_str("alarm: all cores at once"),

@@ -245,7 +245,7 @@ impl Governed {
             old,
             new,
             why,
-            by: self.config.policy_name().to_owned(),
+            by: self.config.policy_name(),
         }
     }
 }

@@ -10,6 +10,7 @@
 //! the policy learns of it, everything of ours is taken away, and the other process's change stays.
 //!
 //! ```text
+//!   own.rs         its policy of one's own, once an epoch
 //!   open.rs        finds it and takes hold of it, or gives the reason against it
 //!   carry_out.rs   carries out its policy's commands
 //!   status.rs      its state, for queries
@@ -22,6 +23,7 @@
 
 mod carry_out;
 mod open;
+mod own;
 mod service_telemetry;
 mod sources;
 mod status;
@@ -48,7 +50,8 @@ use machine::{
     Ratio, Reading, ServiceReading,
 };
 use open::premature_sleeps;
-use policy::governing::{Decision, FrequencyMode, Input, ServiceController};
+use own::Own;
+use policy::governing::{Decision, FrequencyMode, Input, Mode, ServiceController};
 use policy::log::{Recorded as _, state_line, step_line};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,6 +60,7 @@ pub struct Governed {
     config: ServiceConfig,
     service: Service,
     policy: ServiceController,
+    own: Option<Own>,
     telemetry: Telemetry,
     /// `None` in a dry run.
     confiner: Option<Confiner>,
@@ -159,6 +163,17 @@ impl Governed {
         if let (Some(goal), Some(tail)) = (self.policy.goal(), self.last.tail) {
             self.missed = if tail > goal.latency { self.missed + 1 } else { 0 };
         }
+        if let Some(own) = &mut self.own
+            && *self.policy.mode() == Mode::Searching
+            && reading.service.rate.is_some()
+        {
+            let ordered = own.decide(now, &reading, self.policy.cores().0, self.policy.goal());
+            if let Input::Fault(fault) = &ordered {
+                let fix = "hint: mend it, and begin again; all cores are awake until then";
+                report.notices.push(format!("{}: {fault}\n{fix}", self.config.name));
+            }
+            self.tell(now, ordered, holder.as_deref_mut(), report);
+        }
         self.tell(now, Input::Reading(reading), holder, report);
         self.telemetry.arm(self.policy.wants_alarm());
         let notices = self.telemetry.drain_notices();
@@ -208,6 +223,9 @@ impl Governed {
     /// Epochs are so long from now on.
     pub fn set_epoch(&mut self, epoch: Duration) {
         self.telemetry.set_epoch(epoch);
+        if let Some(own) = &mut self.own {
+            own.set_epoch(epoch);
+        }
     }
 
     /// Its helpers keep to these CPUs.
@@ -231,6 +249,9 @@ impl Governed {
         if let Input::Goal(goal) = &input {
             self.telemetry.set_goal(Some(*goal));
             self.config.goal = Some(*goal);
+            if let Some(own) = &mut self.own {
+                own.set_goal(*goal);
+            }
         }
         let decided = self.ask(now, &input, report);
         if decided.is_empty() {

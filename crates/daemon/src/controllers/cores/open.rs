@@ -1,5 +1,6 @@
 //! Finding a service and taking hold of it; or why not.
 
+use super::own::Own;
 use super::{EpochReport, Governed};
 use crate::clocks::{self, Pace};
 use crate::config::{Config, ServiceConfig};
@@ -37,6 +38,13 @@ pub enum OpenError {
     Confine(#[from] ConfineError),
     #[error("{service}: cpus = \"{asked}\" leaves none: it may run on {allowed}")]
     NoCpu { service: String, asked: CpuList, allowed: CpuList },
+    /// Its policy of one's own cannot decide here.
+    #[error("{service}: {reason}")]
+    Policy {
+        service: String,
+        /// The obstacle, and the remedy.
+        reason: String,
+    },
     /// Its clocks cannot be chosen here.
     #[error("{service}: {reason}")]
     Clocks {
@@ -104,6 +112,7 @@ impl Governed {
         {
             return Err(ConfineError::NotOwn { process, user }.into());
         }
+        let own = Own::open(root, config, &prospect.topology, epoch, now)?;
         let mut telemetry = Telemetry::open(root, &prospect.service, config, epoch, now)?;
         let notices = telemetry.drain_notices();
         report.notices.extend(notices.into_iter().map(|notice| format!("{}: {notice}", config.name)));
@@ -144,6 +153,7 @@ impl Governed {
             service: prospect.service,
             cpus: policy.active(),
             policy,
+            own,
             telemetry,
             confiner,
             usage,

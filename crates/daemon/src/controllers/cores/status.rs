@@ -54,7 +54,7 @@ impl Governed {
             name: self.config.name.clone(),
             command: self.service.name.clone(),
             processes: self.service.processes.len(),
-            policy: self.config.policy_name().to_owned(),
+            policy: self.config.policy_name(),
             goal: self.policy.goal(),
             mode: self.policy.mode().clone(),
             cpus: self.cpus.clone(),

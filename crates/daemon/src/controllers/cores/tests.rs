@@ -11,12 +11,15 @@ fn idle_service(
     report: &mut EpochReport,
 ) -> Option<Result<Governed, OpenError>> {
     let text = format!("name = \"test\"\nport = {port}\npolicy = \"fixed\"");
-    let mut config: ServiceConfig = toml::from_str(&text).unwrap();
-    config.telemetry = telemetry;
+    let config = ServiceConfig { telemetry, ..toml::from_str(&text).unwrap() };
+    opened(&config, report)
+}
+
+fn opened(config: &ServiceConfig, report: &mut EpochReport) -> Option<Result<Governed, OpenError>> {
     let daemon = Config { epoch: Duration::from_millis(50), ..Config::default() };
     let root = Root::system();
     let open = Open { root: &root, daemon: &daemon, only_user: None, dry_run: true };
-    match Governed::open(&open, &config, linux::now(), report) {
+    match Governed::open(&open, config, linux::now(), report) {
         Err(OpenError::Blind { reason, .. }) => {
             eprintln!("skipped: {reason}");
             None
@@ -105,6 +108,73 @@ fn a_source_that_is_not_there_is_one_error_with_its_fix() {
     };
     let error = idle_service(page, port, &mut EpochReport::default()).unwrap().err().unwrap().to_string();
     assert!(error.contains("no service listens there; start the service"), "{error}");
+}
+
+/// A service of this process, governed by a module of this text.
+fn governed_by(text: &str, keys: &str, report: &mut EpochReport) -> Option<Result<Governed, OpenError>> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.wasm");
+    let version = r#"(func (export "roost_policy") (result i32) (i32.const 1))"#;
+    std::fs::write(&file, wat::parse_str(format!("(module {text} {version})")).unwrap()).unwrap();
+    // It goes with its last connection.
+    let listener = Box::leak(Box::new(std::net::TcpListener::bind("127.0.0.1:0").unwrap()));
+    let port = listener.local_addr().unwrap().port();
+    let text = format!("name = \"test\"\nport = {port}\n{keys}\npolicy = \"{}\"", file.display());
+    let mut config: ServiceConfig = toml::from_str(&text).unwrap();
+    config.policy.read().unwrap();
+    opened(&config, report)
+}
+
+#[test]
+fn a_policy_of_ones_own_decides_until_its_fault() {
+    // One core; from its fourth call on it divides by zero.
+    let text = r#"(import "roost" "set_cores" (func $set (param i32)))
+        (global $left (mut i32) (i32.const 4))
+        (func (export "on_epoch")
+            (global.set $left (i32.sub (global.get $left) (i32.const 1)))
+            (drop (i32.div_u (i32.const 1) (global.get $left)))
+            (call $set (i32.const 1)))"#;
+    let mut report = EpochReport::default();
+    let Some(governed) = governed_by(text, "", &mut report) else { return };
+    let mut governed = governed.unwrap();
+    let (all, is_one) = (governed.policy.cores().1, |governed: &Governed| governed.policy.cores().0 == 1);
+    assert!(until(&mut governed, &mut report, is_one), "{:?}", report.notices);
+    assert!(governed.status().policy.ends_with("mine.wasm"));
+    let is_open = |governed: &Governed| matches!(governed.policy.mode(), Mode::Open { .. });
+    assert!(until(&mut governed, &mut report, is_open), "{:?}", report.notices);
+    assert_eq!(governed.policy.cores().0, all);
+    let Mode::Open { failure, .. } = governed.policy.mode() else { unreachable!() };
+    assert!(failure.to_string().contains("its policy is at fault: ") && failure.to_string().contains("zero"));
+    let faults = report.notices.iter().filter(|notice| notice.contains("mine.wasm at "));
+    assert_eq!(faults.count(), 1, "{:?}", report.notices);
+    // A person's pause and its end call it no more.
+    governed.tell(linux::now(), Input::Pause(true), None, &mut report);
+    governed.tell(linux::now(), Input::Pause(false), None, &mut report);
+    assert!(until(&mut governed, &mut report, is_open), "{:?}", report.notices);
+}
+
+#[test]
+fn a_policy_that_cannot_decide_here_is_told_with_its_fix() {
+    let on_epoch = r#"(func (export "on_epoch"))"#;
+    let on_idle = r#"(func (export "on_idle") (param i64 i64 i64 i64) (result i32) (i32.const 0))"#;
+    let on_arrival = format!(r#"{on_epoch} (func (export "on_arrival") (param i64 i32))"#);
+    let clocks = format!(r#"(import "roost" "set_clock_khz" (func (param i64))) {on_epoch}"#);
+    let median = format!(r#"(func (export "tail_quantile") (result f64) (f64.const 0.5)) {on_epoch}"#);
+    let trap = format!(r#"(func (export "on_start") unreachable) {on_epoch}"#);
+    for (text, told) in [
+        (on_idle, "order set_idle_limit_ns in on_epoch"),
+        (&on_arrival, "decide in on_epoch"),
+        (&clocks, "such as frequency = \"2600MHz\""),
+        (&median, "0.95, 0.99 or the goal's"),
+        (&trap, "unreachable"),
+    ] {
+        let governed = governed_by(text, "", &mut EpochReport::default());
+        let error = governed.unwrap().err().expect(text).to_string();
+        assert!(error.starts_with("test: ") && error.contains("mine.wasm"), "{error}");
+        assert!(error.contains(told), "{error}");
+    }
+    let of_goal = governed_by(&median, "goal = \"1ms@p50\"", &mut EpochReport::default());
+    assert!(of_goal.is_none_or(|governed| governed.is_ok()), "the goal's quantile is measured");
 }
 
 #[test]
