@@ -97,7 +97,7 @@ impl Begun {
         let document = asked.complete(with_axes(asked.document()?, asked, axes)?)?;
         asked.warn_of_shape(py, &document)?;
         // Of many cells it takes seconds.
-        let mut planned = py.detach(|| grid::cells(&document)).map_err(raised)?;
+        let mut planned = supervised(py, None, &names, 0, |stop, _| grid::cells(&document, stop))?;
         let scenario = document.scenario().map_err(usage).map_err(raised)?;
         let name = out.as_deref().map_or_else(String::new, folder::name_of);
         let info = folder::info(&document, name, scenario.title, started.clone()).map_err(raised)?;

@@ -36,7 +36,7 @@ impl Board {
     /// The runs of a figure's scenario.
     pub fn new(document: &Document) -> Result<Self> {
         let has_variants = document.table().get("variant").is_some();
-        let places = grid::cells(document)?.into_iter().map(|planned| {
+        let places = grid::cells(document, &Default::default())?.into_iter().map(|planned| {
             let contestant = planned.key.contestant.clone();
             let policies = planned.run.task.contestant.policies.clone();
             let variant = has_variants.then(|| {

@@ -4,9 +4,10 @@ use super::cells::{Key, digest};
 use super::changes::Change;
 use super::modules;
 use super::options::{self, Checked};
+use super::traces;
 use crate::exit::usage;
 use anyhow::Result;
-use sim::{Document, Scenario};
+use sim::{Document, Scenario, Stop};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::{Table, Value};
 
@@ -76,6 +77,7 @@ impl Grid {
             placed = options::set(&placed, key, value)?;
             axes.insert(key.clone(), value_text(value));
         }
+        let placed = traces::imported(placed)?;
         let runs = options::contestants(&placed)?.into_iter().map(options::task);
         runs.map(|run| {
             let run = run?;
@@ -91,10 +93,11 @@ impl Grid {
     }
 }
 
-/// Every cell, in the order of the grid, contestants in each point.
-pub fn cells(document: &Document) -> Result<Vec<Planned>> {
+/// Every cell, in the order of the grid, contestants in each point; those until `stop` is set.
+pub fn cells(document: &Document, stop: &Stop) -> Result<Vec<Planned>> {
     let grid = Grid::new(document)?;
-    Ok((0..grid.points).map(|point| grid.cells(point)).collect::<Result<Vec<_>>>()?.concat())
+    let points = (0..grid.points).take_while(|_| !stop.is_set());
+    Ok(points.map(|point| grid.cells(point)).collect::<Result<Vec<_>>>()?.concat())
 }
 
 /// An axis has values, each once, and no contestant overrides it.
@@ -184,7 +187,7 @@ mod tests {
     }
 
     fn keys(document: &Document) -> Vec<String> {
-        let cells = cells(document).unwrap();
+        let cells = cells(document, &Stop::default()).unwrap();
         cells
             .iter()
             .map(|cell| {
@@ -216,7 +219,8 @@ mod tests {
     #[test]
     fn a_point_alone_has_the_cells_that_it_has_among_all() {
         let document = document("[sweep]\n\"run.seed\" = [1, 2, 3]\n\"workload.rate\" = [\"10k\", \"20k\"]");
-        let all: Vec<String> = cells(&document).unwrap().iter().map(|cell| cell.key.text()).collect();
+        let all: Vec<String> =
+            cells(&document, &Stop::default()).unwrap().iter().map(|cell| cell.key.text()).collect();
         let grid = Grid::new(&document).unwrap();
         for point in 0..6 {
             let alone = grid.cells(point).unwrap();
@@ -245,7 +249,7 @@ mod tests {
     fn each_cell_has_a_scenario_of_its_own_and_the_same_again() {
         let document = document("[sweep]\n\"workload.rate\" = [\"10k\", \"20k\"]");
         let digests = |document: &Document| -> Vec<String> {
-            cells(document).unwrap().into_iter().map(|cell| cell.key.scenario).collect()
+            cells(document, &Stop::default()).unwrap().into_iter().map(|cell| cell.key.scenario).collect()
         };
         let first = digests(&document);
         assert_eq!(first, digests(&document.clone()));
@@ -261,11 +265,12 @@ mod tests {
     fn an_axis_that_a_variant_overrides_is_refused() {
         let text = "[sweep]\n\"workload.rate\" = [\"10k\"]\n[[variant]]\nname = \"v\"\n\
                     set = { \"workload.rate\" = \"1k\" }";
-        let error = cells(&document(text)).unwrap_err().to_string();
+        let error = cells(&document(text), &Stop::default()).unwrap_err().to_string();
         assert!(error.contains("the variant `v`"), "{error}");
         for (axis, problem) in [("[]", "no values"), ("[\"1k\", \"1k\"]", "twice")] {
-            let error =
-                cells(&document(&format!("[sweep]\n\"workload.rate\" = {axis}"))).unwrap_err().to_string();
+            let error = cells(&document(&format!("[sweep]\n\"workload.rate\" = {axis}")), &Stop::default())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(problem), "{error}");
         }
     }

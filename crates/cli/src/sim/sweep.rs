@@ -49,7 +49,7 @@ impl Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let document = document(args)?;
     options::tell_of_shape(&document)?;
-    let planned = grid::cells(&document)?;
+    let planned = grid::cells(&document, &Default::default())?;
     let all = planned.len();
     let scenario = document.scenario().map_err(usage)?;
     let started = folder::started()?;

@@ -164,6 +164,10 @@ fn a_scenario_gets_the_file_in_its_place_and_the_cache_is_used_again() {
     assert_eq!(Path::new(file).metadata().unwrap().modified().unwrap(), written, "it was not made again");
     let task = crate::options::task(crate::options::contestants(&first).unwrap().remove(0)).unwrap();
     assert_eq!(task.task.run().unwrap().requests, 4);
+    let axis = "[sweep]\n\"workload.trace\" = [\"twitter:t.csv\"]";
+    let swept = format!("{service}\nrate = 5\n[run]\nutilisation = 0.8\n{axis}");
+    let cells = crate::grid::cells(&document(here, &swept), &Default::default()).unwrap();
+    assert_eq!(cells[0].run.task.run().unwrap().requests, 4, "an axis names traces, too");
 
     let packed = imported(document(here, "trace = \"azure-functions-2021:f.csv.gz\"")).unwrap();
     assert!(packed.table()["workload"].get("trace").is_some());
