@@ -73,8 +73,11 @@ impl Deciding {
         self.quantile
     }
 
-    /// It reads another goal from now on.
+    /// It reads another goal from now on, and sees its tail unless it has named a quantile itself.
     pub fn set_goal(&mut self, goal: Goal) {
+        if self.calls.tail_quantile.is_none() {
+            self.quantile = goal.quantile;
+        }
         self.guest.store.data_mut().knobs.goal = Some(goal);
     }
 

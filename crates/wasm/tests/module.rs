@@ -142,7 +142,10 @@ fn readings_and_goals_reach_the_module() {
     assert_eq!(epoch(text).unwrap().cores, Some(4));
     let goal: Goal = "500us@p90".parse().unwrap();
     let with_goal = Knobs { goal: Some(goal), ..knobs() };
-    assert_eq!(Deciding::new(&module(text).unwrap(), with_goal).unwrap().quantile(), 0.9);
+    let mut deciding = Deciding::new(&module(text).unwrap(), with_goal).unwrap();
+    assert_eq!(deciding.quantile(), 0.9);
+    deciding.set_goal("400us@p95".parse().unwrap());
+    assert_eq!(deciding.quantile(), 0.95);
     let text = r#"(import "roost" "goal_ns" (func $goal (result i64)))
         (import "roost" "set_idle_limit_ns" (func $limit (param i64)))
         (func (export "tail_quantile") (result f64) (f64.const 0.5))
@@ -153,6 +156,7 @@ fn readings_and_goals_reach_the_module() {
     assert_eq!(deciding.on_epoch(&READING).unwrap().idle_limit, Some(Duration::MAX), "without a goal");
     deciding.set_goal(goal);
     assert_eq!(deciding.on_epoch(&READING).unwrap().idle_limit, Some(Duration::from_micros(500)));
+    assert_eq!(deciding.quantile(), 0.5, "its own, whatever the goal's is");
 }
 
 #[test]
