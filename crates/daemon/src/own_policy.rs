@@ -78,10 +78,11 @@ impl Policy {
         Ok(())
     }
 
-    /// Reads the file of a policy of one's own with the rights of this process.
-    pub fn read(&mut self) -> Result<(), String> {
+    /// Reads the file of a policy of one's own with the rights of this process; a relative one lies
+    /// in `folder`.
+    pub fn read(&mut self, folder: &Path) -> Result<(), String> {
         let Self::Own(own) = self else { return Ok(()) };
-        own.path = absolute(&own.path).map_err(|error| error.to_string())?;
+        own.path = absolute(folder.join(&own.path)).map_err(|error| error.to_string())?;
         own.module = Some(Module::read(&own.path).map_err(|error| error.to_string())?);
         own.file = File::open(&own.path).ok().map(Arc::new);
         Ok(())

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use daemon::Policy;
 use machine::{Duration, Goal};
 use policy::governing::{FrequencyMode, IdleModes};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
 /// Govern unmodified services: few cores awake, the tail within its goal
@@ -114,8 +114,9 @@ impl GovernArgs {
         let (own, socket) = (self.own()?, self.socket.as_ref());
         let mut written = config_file::configuration(file, "service", own, socket, &root)?;
         let config = &mut written.config;
+        let beside = file.filter(|_| self.policy.is_none()).and_then(Path::parent);
         for service in &mut config.services {
-            service.policy.read().map_err(usage)?;
+            service.policy.read(beside.unwrap_or(Path::new(""))).map_err(usage)?;
         }
         config.metrics = self.names.address().or(config.metrics);
         config.check(config_file::place(file)).map_err(usage)?;
@@ -213,6 +214,7 @@ mod tests {
                 "[[service]]\ntelemetry = { prometheus = \"http://h/\", rate = \"x\" }",
                 "add tail",
             ),
+            (&["--port", "1"], "[[service]]\npolicy = \"none.wasm\"", "/.tmp"),
             (&["--port", "1"], "[[service]]\nmin_core = 2", "did you mean `min_cores`?"),
             (&["--port", "1"], "parc = \"all\"", "did you mean `park`?"),
             (&["--port", "1"], "[[service]]\npid = 1", "leave the others out"),

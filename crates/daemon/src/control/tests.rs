@@ -59,7 +59,7 @@ fn the_file_of_a_policy_comes_with_the_question_of_its_user() {
         std::fs::write(&file, text).unwrap();
         let written = format!("port = 1\npolicy = \"{}\"", file.display());
         let mut service: crate::ServiceConfig = toml::from_str(&written).unwrap();
-        let read = service.policy.read();
+        let read = service.policy.read("".as_ref());
         (Part { services: vec![service], ..Part::default() }, read)
     };
     let version = r#"(func (export "roost_policy") (result i32) (i32.const 1))"#;
@@ -71,7 +71,7 @@ fn the_file_of_a_policy_comes_with_the_question_of_its_user() {
     std::fs::write(&file, &module).unwrap();
     assert_eq!(take(&part).unwrap().names, ["None"]);
     let mut part = part;
-    part.services[0].policy.read().unwrap();
+    part.services[0].policy.read("".as_ref()).unwrap();
     assert_eq!(take(&part).unwrap().names, ["Some(Epochs)"]);
     // What the daemon gets is the file's content at that time, and it looks itself.
     std::fs::write(&file, "no module any more").unwrap();

@@ -121,7 +121,7 @@ fn governed_by(text: &str, keys: &str, report: &mut EpochReport) -> Option<Resul
     let port = listener.local_addr().unwrap().port();
     let text = format!("name = \"test\"\nport = {port}\n{keys}\npolicy = \"{}\"", file.display());
     let mut config: ServiceConfig = toml::from_str(&text).unwrap();
-    config.policy.read().unwrap();
+    config.policy.read("".as_ref()).unwrap();
     opened(&config, report)
 }
 
