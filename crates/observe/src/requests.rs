@@ -17,7 +17,8 @@
 use hdrhistogram::Histogram;
 use linux::Root;
 use linux::probes::{
-    BpfError, Notifier, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
+    ALARM_WINDOW, BpfError, Notifier, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes,
+    RequestWay, Watched, WindowCounts,
 };
 use linux::service::Service;
 use machine::{CpuId, Duration, Instant, Rate};
@@ -66,6 +67,7 @@ pub struct RequestWatch {
     since: Instant,
     last: BTreeMap<CpuId, RequestCounts>,
     total: RequestPattern,
+    windows_since: Option<Instant>,
 }
 
 impl RequestWatch {
@@ -85,7 +87,7 @@ impl RequestWatch {
 
     fn with(program: RequestProgram, now: Instant) -> Self {
         let total = nothing(program.way());
-        Self { program, since: now, last: BTreeMap::new(), total }
+        Self { program, since: now, last: BTreeMap::new(), total, windows_since: None }
     }
 
     /// The requests since the last call, or since this was opened.
@@ -110,6 +112,21 @@ impl RequestWatch {
     /// alarm bears.
     pub fn expect(&mut self, arrivals: Option<u64>, batch: u64) -> Result<u64, BpfError> {
         self.program.expect(arrivals, batch)
+    }
+
+    /// Counts arrivals in windows from now on. `rate`, the last that was seen, bounds the batch of a
+    /// CPU: batches vary the counts of neighbours by less than a tenth of Poisson's variance.
+    pub fn count_windows(&mut self, now: Instant, rate: Rate) -> Result<(), BpfError> {
+        self.windows_since.get_or_insert(now);
+        let a_cpu = rate.as_per_second() * ALARM_WINDOW.as_secs_f64() / self.last.len().max(1) as f64;
+        self.program.count_windows((0.6 * a_cpu).sqrt() as u64)
+    }
+
+    /// The counts, and the number of windows that they are of; `None` before
+    /// [`Self::count_windows`].
+    pub fn windows(&self, now: Instant) -> Option<(WindowCounts, u64)> {
+        let windows = now.since(self.windows_since?).as_nanos() / ALARM_WINDOW.as_nanos();
+        Some((self.program.windows(), windows))
     }
 
     /// Calls `heard` at each alarm, on a thread of its own, until the bell is dropped.

@@ -267,6 +267,10 @@ impl Watch {
         let whole = self.sleeps.read(now);
         let step = whole.since(&self.last);
         let requests = self.requests.as_mut().map(|watch| watch.read(now));
+        if let Some((watch, seen)) = self.requests.as_mut().zip(requests.as_ref()) {
+            // Where the map is gone, so are the requests.
+            let _ = watch.count_windows(now, seen.rate());
+        }
         if let Some(seen) = requests.as_ref().filter(|seen| !seen.elapsed.is_zero()) {
             self.each_second.push(seen.requests as f64);
             let times = seen.response.as_ref().or(seen.service.as_ref());
@@ -402,6 +406,7 @@ impl Watch {
                 .collect(),
             requests: self.requests.as_ref().map(RequestWatch::total),
             each_second: std::mem::take(&mut self.each_second),
+            windows: self.requests.as_ref().and_then(|watch| watch.windows(linux::now())),
             gaps: self.notes.clone(),
         };
         std::mem::take(&mut self.before).recording(&root, seen)

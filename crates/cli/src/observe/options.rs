@@ -32,7 +32,7 @@ pub struct Args {
         long,
         value_name = "rate=A..B",
         requires = "port",
-        conflicts_with_all = ["verify", "live", "metrics", "from"]
+        conflicts_with_all = ["verify", "live", "metrics", "from", "wake_latency", "perfetto"]
     )]
     pub sweep: Option<Rates>,
 
@@ -52,13 +52,7 @@ pub struct Args {
 
     /// Take wake latencies as measured on that machine instead of as advertised: the JSON of
     /// `roost doctor --json --probe`
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "sweep",
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     pub wake_latency: Option<PathBuf>,
 
     /// A meter: this shell command prints watts, such as `cat FILE`
@@ -67,13 +61,7 @@ pub struct Args {
 
     /// Read this recording instead: a file of `perf record` or `trace-cmd record`, or text of `perf
     /// script`, `trace-cmd report` or /sys/kernel/tracing/trace; `-` for text from standard input
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = [
-            "service", "live", "metrics", "scrape", "meter"
-        ]
-    )]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "live", "metrics", "scrape", "meter"])]
     pub from: Option<PathBuf>,
 
     /// The machine the recording comes from: `here`, or the name of one that Roost knows; a
@@ -83,13 +71,7 @@ pub struct Args {
 
     /// Write a trace of every sleep, and of each second's requests, power and clocks into this file,
     /// for ui.perfetto.dev
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "sweep",
-        help_heading = "Advanced",
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     pub perfetto: Option<PathBuf>,
 
     /// Folder for the run [default: runs/observe-DATE-TIME]

@@ -49,6 +49,7 @@ pub use idle::{IdleCounts, IdleNow, IdleProgram};
 pub use notifier::Notifier;
 pub use requests::{
     ALARM_WINDOW, Pulse, RequestAlarm, RequestCounts, RequestProgram, RequestTimes, RequestWay, Watched,
+    WindowCounts,
 };
 pub use threads::{KICK_PATIENCE, ThreadProgram, knows_thread_numbers};
 pub use waits::{AllIdle, WaitChannel, WaitEvent, WaitHappened, WaitKind, WaitProgram, WaitRole, WaitTask};

@@ -2,19 +2,16 @@
 
 use super::recording::{Known, Loop};
 
-/// Index of dispersion of counts: variance of the counts of equal windows over their mean. For a
-/// renewal process it tends to the squared coefficient of variation of the gaps as windows grow
-/// (Cox and Lewis, The Statistical Analysis of Series of Events, 1966, section 4.6). The variance
-/// comes from differences of neighbours (von Neumann, 1941), so a slow drift of the rate is not
-/// taken for burstiness. `None` of fewer than ten windows, or of empty ones.
-pub fn dispersion(counts: &[f64]) -> Option<f64> {
-    const FEWEST: usize = 10;
-    let mean = counts.iter().sum::<f64>() / counts.len() as f64;
-    if counts.len() < FEWEST || mean <= 0.0 {
-        return None;
-    }
-    let squares = counts.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum::<f64>();
-    Some(squares / (2.0 * (counts.len() - 1) as f64) / mean)
+/// Index of dispersion of counts: their variance over their mean, of `arrivals` in so many equal
+/// `windows`. For a renewal process it tends to the squared coefficient of variation of the gaps as
+/// windows grow (Cox and Lewis, The Statistical Analysis of Series of Events, 1966, section 4.6). The
+/// variance comes from the `squares` of the differences between neighbours (von Neumann, 1941), so a
+/// drift of the rate is not taken for burstiness. Windows must be about as short as queues last: over
+/// a second, a rate that wanders by 2 % looks like bursts of dozens. `None` of fewer than 100 windows
+/// or 1,000 arrivals.
+pub fn dispersion(windows: u64, arrivals: u64, squares: u64) -> Option<f64> {
+    let count = (windows >= 100 && arrivals >= 1_000).then_some(windows as f64)?;
+    Some(squares as f64 / (2.0 * (count - 1.0)) / (arrivals as f64 / count))
 }
 
 /// Clients wait for replies if, by Little's law, most connections have a request outstanding.
@@ -36,28 +33,38 @@ pub fn loop_of(rate_per_s: f64, mean_response_us: f64, connections: u64) -> Opti
 mod tests {
     use super::*;
 
-    #[test]
-    fn counts_of_a_poisson_process_have_dispersion_one_whatever_the_drift() {
-        let mut random = workload::Random::new(7, 0);
-        // A Poisson count of mean 400 as a normal number would hide errors: count gaps instead.
-        let mut counts = Vec::new();
-        for second in 0..600 {
-            let rate = 400.0 + f64::from(second) * 0.5;
-            let (mut at, mut count) = (0.0, 0.0);
+    /// Gaps of mean one, 400 to a window at first, and 700 at the end.
+    fn counted(mut gap: impl FnMut() -> f64) -> f64 {
+        let (mut arrivals, mut squares, mut before) = (0, 0, 0_u64);
+        for window in 0..600 {
+            let rate = 400.0 + f64::from(window) * 0.5;
+            let (mut at, mut count) = (0.0, 0_u64);
             loop {
-                at += random.exponential() / rate;
+                at += gap() / rate;
                 if at > 1.0 {
                     break;
                 }
-                count += 1.0;
+                count += 1;
             }
-            counts.push(count);
+            squares += count.abs_diff(before).pow(2) * u64::from(window > 0);
+            arrivals += count;
+            before = count;
         }
-        let found = dispersion(&counts).unwrap();
+        dispersion(600, arrivals, squares).unwrap()
+    }
+
+    #[test]
+    fn counts_tell_the_variation_of_gaps_whatever_the_drift() {
+        let mut random = workload::Random::new(7, 0);
         // The deviation of the estimate is sqrt(3 / n), 0.07.
+        let found = counted(|| random.exponential());
         assert!((found - 1.0).abs() < 0.22, "{found}");
-        assert_eq!(dispersion(&[5.0; 9]), None);
-        assert_eq!(dispersion(&[5.0; 20]), Some(0.0));
+        // A tenth of the gaps 5.5 times the mean, the others half of it: (0.1 x 2 x 5.5^2 + 0.9 x 2
+        // x 0.5^2) - 1 = 5.5.
+        let found = counted(|| random.exponential() * if random.below(10) == 0 { 5.5 } else { 0.5 });
+        assert!((found - 5.5).abs() < 1.5, "{found}");
+        assert_eq!((dispersion(99, 1_000, 0), dispersion(100, 999, 0)), (None, None));
+        assert_eq!(dispersion(100, 1_000, 0), Some(0.0));
     }
 
     #[test]

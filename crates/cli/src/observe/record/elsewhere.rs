@@ -9,7 +9,6 @@ use super::requests::variation;
 use ::observe::recording::{ServiceRecording, ServiceWork};
 use ::observe::sleep::SleepPattern;
 use machine::{Duration, PowerModel, Processor};
-use sim::plan::load::dispersion;
 use sim::plan::recording::{Arrivals, Machine, Other, Responses, Service, Sleeps};
 use sim::plan::{Known, Recording, Source};
 
@@ -111,17 +110,11 @@ fn service_of(work: &ServiceWork, name: String, length_s: f64) -> Service {
 }
 
 fn arrivals_of(work: &ServiceWork, length_s: f64) -> Arrivals {
-    let seconds = &work.each_second;
-    let whole = seconds.get(..seconds.len().saturating_sub(1)).unwrap_or_default();
-    let whole: Vec<f64> = whole.iter().map(|&count| count as f64).collect();
     Arrivals {
         requests: work.wakes,
         rate_per_s: (work.wakes > 0)
             .then(|| Known::estimate(work.wakes as f64 / length_s, "wake-ups of its threads, sched_switch")),
-        scv: dispersion(&whole).map(|scv| {
-            Known::estimate(scv, format!("dispersion of the wake-ups of {} seconds", whole.len()))
-        }),
-        each_second: seconds.iter().map(|&count| count as f64).collect(),
+        each_second: work.each_second.iter().map(|&count| count as f64).collect(),
         ..Arrivals::default()
     }
 }

@@ -13,6 +13,7 @@ pub use elsewhere::elsewhere;
 use ::machine::CstateIndex;
 use ::observe::requests::RequestPattern;
 use ::observe::sleep::{SleepPattern, SleepSource};
+use linux::probes::WindowCounts;
 use linux::service::Service;
 use linux::{Peers, Root, ThreadUse, UsageMeter};
 use machine::{busy, machine, sleeps};
@@ -45,6 +46,7 @@ pub struct Seen<'a> {
     pub wake: BTreeMap<CstateIndex, [f64; 2]>,
     pub requests: Option<&'a RequestPattern>,
     pub each_second: Vec<f64>,
+    pub windows: Option<(WindowCounts, u64)>,
     pub gaps: Vec<String>,
 }
 
@@ -80,7 +82,9 @@ impl Before {
                     .to_owned(),
             );
         }
-        let arrivals = arrivals(&seen.each_second, seen.requests, &self.peers, &late, length_s, has_ended);
+        let connections = self.peers.connections.max(late.connections);
+        let arrivals =
+            arrivals(&seen.each_second, seen.requests, seen.windows, connections, length_s, has_ended);
         let responses = seen.requests.map(responses).unwrap_or_default();
         let machine = machine(root, seen.sleeps, &seen.wake, &responses, busy.as_ref(), length_s);
         let service = seen.service.map(|service| {

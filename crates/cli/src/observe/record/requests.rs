@@ -3,7 +3,7 @@
 use super::uses::Uses;
 use ::observe::requests::{RequestPattern, percentile};
 use hdrhistogram::Histogram;
-use linux::Peers;
+use linux::probes::WindowCounts;
 use linux::service::Service;
 use machine::LengthHistogram;
 use sim::plan::Known;
@@ -66,25 +66,24 @@ pub fn variation(times: &Histogram<u64>) -> Option<Known<f64>> {
 pub fn arrivals(
     each_second: &[f64],
     requests: Option<&RequestPattern>,
-    early: &Peers,
-    late: &Peers,
+    windows: Option<(WindowCounts, u64)>,
+    connections: u64,
     length_s: f64,
     has_ended: bool,
 ) -> Arrivals {
     let Some(requests) = requests else { return Arrivals::default() };
     let last = each_second.iter().rposition(|&count| count > 0.0).map_or(0, |last| last + 1);
     let seconds = if has_ended { (last as f64).clamp(1.0, length_s.max(1.0)) } else { length_s };
-    // The first second began before the first request, and the last is a part of one.
-    let whole = each_second.get(1..last.saturating_sub(1)).unwrap_or(&[]);
-    let connections = early.connections.max(late.connections);
     Arrivals {
         requests: requests.requests,
         rate_per_s: (requests.requests > 0).then(|| {
             Known::measured(requests.requests as f64 / seconds, format!("requests over {seconds:.1} s"))
         }),
         each_second: each_second.to_vec(),
-        scv: dispersion(whole)
-            .map(|scv| Known::derived(scv, format!("dispersion of the counts of {} seconds", whole.len()))),
+        scv: windows.and_then(|(seen, windows)| {
+            let scv = dispersion(windows, seen.arrivals, seen.squares)?;
+            Some(Known::derived(scv, format!("dispersion of the counts of {windows} windows of 4.2 ms")))
+        }),
         connections: (connections > 0).then(|| Known::measured(connections, "/proc/net/tcp")),
         merged_per_s: Some(Known::measured(
             requests.merged as f64 / length_s,
@@ -149,12 +148,11 @@ mod tests {
             interrupt: None,
             wakes_hidden: 0,
         };
-        let none = Peers::default();
         let rate = |has_ended| {
-            arrivals(&seen, Some(&pattern(1_000)), &none, &none, 20.0, has_ended).rate_per_s.unwrap().value
+            arrivals(&seen, Some(&pattern(1_000)), None, 0, 20.0, has_ended).rate_per_s.unwrap().value
         };
         assert_eq!((rate(false), rate(true)), (50.0, 100.0));
-        let nothing = arrivals(&[], Some(&pattern(0)), &none, &none, 20.0, false);
+        let nothing = arrivals(&[], Some(&pattern(0)), None, 0, 20.0, false);
         assert_eq!((nothing.rate_per_s, nothing.connections, nothing.scv), (None, None, None));
     }
 

@@ -5,7 +5,8 @@
 #include "lengths.h"
 
 /* Arrivals are counted in windows of 4.2 ms: short against the 20 ms in which all cores shall be
- * awake, long against the gaps between requests of a load that matters. */
+ * awake, long against the gaps between requests of a load that matters. The squares of the
+ * differences between neighbouring windows tell how bursty arrivals are, whatever their drift. */
 #define WINDOW_SHIFT 22
 
 /* Set by user space once an epoch, whole. */
@@ -24,6 +25,9 @@ struct pulse {
     __u64 count; /* arrivals in this window so far */
     __u64 peak;  /* the most in any window of this epoch */
     __u64 rung;  /* the epoch of the last alarm */
+    __u64 counted; /* arrivals in all windows */
+    __u64 before;  /* arrivals in the window before this one */
+    __u64 squares; /* of the differences between neighbouring windows, empty ones among them */
 };
 
 /* The record that wakes user space. */
@@ -58,6 +62,30 @@ static __always_inline struct pulse *the_pulse(void)
     __u32 only = 0;
 
     return bpf_map_lookup_elem(&pulses, &only);
+}
+
+static __always_inline __u64 squared(__u64 one, __u64 other)
+{
+    __u64 difference = one - other;
+
+    return difference * difference;
+}
+
+/* The window that was counted has ended. A CPU whose clock was read a moment ago begins none anew. */
+static __always_inline void turn(struct pulse *pulse, __u64 window)
+{
+    __u64 count = pulse->count, passed = window - pulse->window;
+
+    if (!passed || passed >> 63)
+        return;
+    pulse->window = window;
+    pulse->count = 0;
+    pulse->squares += squared(count, pulse->before);
+    if (passed > 1) {
+        pulse->squares += squared(count, 0);
+        count = 0;
+    }
+    pulse->before = count;
 }
 
 static __always_inline void beat(void)
@@ -95,10 +123,8 @@ static __always_inline void arrived(__u64 *own)
         pulse->peak = 0;
         pulse->count = 0;
     }
-    if (pulse->window != now >> WINDOW_SHIFT) {
-        pulse->window = now >> WINDOW_SHIFT;
-        pulse->count = 0;
-    }
+    turn(pulse, now >> WINDOW_SHIFT);
+    pulse->counted += count;
     __sync_fetch_and_add(&pulse->count, count);
     count = pulse->count;
     if (count > pulse->peak)

@@ -19,7 +19,7 @@
 
 mod pulse;
 
-pub use pulse::{ALARM_WINDOW, Pulse, RequestAlarm};
+pub use pulse::{ALARM_WINDOW, Pulse, RequestAlarm, WindowCounts};
 
 use super::{Attachment, BpfError, Fields, Notifier, Running, has_event, run};
 use crate::root::Root;
@@ -247,6 +247,15 @@ impl RequestProgram {
         self.epoch += 1;
         self.maps.rule(self.epoch, arrivals.unwrap_or(0), batch.max(1))?;
         Ok(self.epoch)
+    }
+
+    /// Counts arrivals in windows from now on, without an alarm; `batch` as for [`Self::expect`].
+    pub fn count_windows(&self, batch: u64) -> Result<(), BpfError> {
+        self.maps.rule(self.epoch, 0, batch.max(1))
+    }
+
+    pub fn windows(&self) -> WindowCounts {
+        self.maps.read().unwrap_or_default().windows
     }
 
     /// Calls `heard` at each alarm, on a thread of its own, until the notifier is dropped.

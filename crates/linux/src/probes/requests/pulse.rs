@@ -44,6 +44,15 @@ pub struct RequestAlarm {
     pub arrivals: u64,
 }
 
+/// Arrivals in windows of [`ALARM_WINDOW`], since the first call of
+/// [`super::RequestProgram::count_windows`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowCounts {
+    pub arrivals: u64,
+    /// The squares of the differences between the counts of neighbouring windows, added up.
+    pub squares: u64,
+}
+
 /// Arrivals are counted in windows of this length.
 pub const ALARM_WINDOW: Duration = Duration::from_nanos(1 << 22);
 
@@ -111,6 +120,7 @@ pub(super) struct Counted {
     pub(super) beats: u64,
     pub(super) epoch: u64,
     pub(super) peak: u64,
+    pub(super) windows: WindowCounts,
 }
 
 impl PulseMaps {
@@ -129,13 +139,14 @@ impl PulseMaps {
 }
 
 fn counted(bytes: &[u8]) -> Option<Counted> {
-    if bytes.len() != 6 * size_of::<u64>() {
+    if bytes.len() != 9 * size_of::<u64>() {
         return None;
     }
     let mut fields = Fields(bytes);
     let (beats, epoch, _window, _count, peak) =
         (fields.u64(), fields.u64(), fields.u64(), fields.u64(), fields.u64());
-    Some(Counted { beats, epoch, peak })
+    let (_rung, arrivals, _before, squares) = (fields.u64(), fields.u64(), fields.u64(), fields.u64());
+    Some(Counted { beats, epoch, peak, windows: WindowCounts { arrivals, squares } })
 }
 
 pub(super) fn alarm(bytes: &[u8]) -> Option<RequestAlarm> {
@@ -166,10 +177,12 @@ mod tests {
 
     #[test]
     fn what_is_no_struct_of_ours_is_nothing() {
-        assert_eq!(counted(&[0; 47]), None);
+        assert_eq!(counted(&[0; 71]), None);
         assert_eq!(alarm(&[0; 23]), None);
-        let bytes: Vec<u8> = [7_u64, 3, 9, 4, 5, 2].iter().flat_map(|field| field.to_ne_bytes()).collect();
-        assert_eq!(counted(&bytes), Some(Counted { beats: 7, epoch: 3, peak: 5 }));
+        let bytes: Vec<u8> =
+            [7_u64, 3, 9, 4, 5, 2, 11, 4, 25].iter().flat_map(|field| field.to_ne_bytes()).collect();
+        let windows = WindowCounts { arrivals: 11, squares: 25 };
+        assert_eq!(counted(&bytes), Some(Counted { beats: 7, epoch: 3, peak: 5, windows }));
         let heard = alarm(&bytes).unwrap();
         assert_eq!(
             (heard.epoch, heard.at.since(Instant::ZERO), heard.arrivals),

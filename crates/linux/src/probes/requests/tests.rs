@@ -141,6 +141,15 @@ fn an_alarm_is_rung_once_an_epoch_at_its_threshold_and_never_below() {
         // Before an expectation nothing is counted.
         converse(&listener, 200, std::time::Duration::ZERO);
         assert_eq!(program.pulse().peak, 0, "{way}");
+        // So are windows, when they are asked for: two bursts, and an empty window between them.
+        program.count_windows(1).unwrap();
+        for _ in 0..2 {
+            converse(&listener, 200, std::time::Duration::ZERO);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let seen = program.windows();
+        // Of the last way's requests, those of the client count too.
+        assert!((400..=1600).contains(&seen.arrivals) && seen.squares > 0, "{way}: {seen:?}");
         // Peaks are counted without a threshold as well.
         program.expect(None, 1).unwrap();
         converse(&listener, 200, std::time::Duration::ZERO);
