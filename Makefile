@@ -1,7 +1,7 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
 .PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
-.PHONY: papers papers-quick deb wheel notebooks ray clean-runs
+.PHONY: papers papers-quick deb wheel notebooks ray dashboards clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -21,6 +21,7 @@ test-fast: ## unit and property tests: no root, no emulator, nothing to install 
 
 test: ## all tests of this machine: unit, property, conformance and integration tests, the soak included
 	@scripts/setup test
+	@scripts/dashboards --rules
 	mvn -q -B -f java/pom.xml verify
 	cargo build --locked --workspace --all-targets
 	@scripts/python test
@@ -28,13 +29,18 @@ test: ## all tests of this machine: unit, property, conformance and integration 
 
 # An emulator runs eight CPUs in one thread, engines come from Maven Central, a random search needs
 # time: none fits into the time of `make test`.
-test-full: test lab test-engines fuzz notebooks ray ## and stock kernels, systemd, engines, random inputs, Python
+test-full: test lab test-engines fuzz notebooks ray dashboards ## and stock kernels, engines, random inputs
 
 fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
 	@# A random search: its finds are told, and are no verdict on the change at hand. Kept inputs
 	@# are, in the tests.
 	@scripts/fuzz || echo "fuzz: inputs that bring a target down were FOUND, see above:" \
 		"keep them in fuzz/corpus and mend the fault"
+
+dashboards: ## each panel of config/grafana and each alert against a real Prometheus, two minutes, as root
+	@scripts/setup test
+	cargo build --locked -p roost
+	ROOST="$${CARGO_TARGET_DIR:-target}/debug/roost" scripts/dashboards $(DASHBOARDS)
 
 test-engines: ## the agent in Elasticsearch, OpenSearch, Solr, plain Java servers; about ten minutes
 	@scripts/setup engines

@@ -80,7 +80,7 @@ pub use files::connect::connect_within;
 pub use files::rotating_log::{RotatingLog, SegmentBounds};
 pub use files::safe_folder::{SafeError, SafeFolder};
 pub use hotplug::{Hotplug, HotplugError};
-pub use journal::{Account, Checkpoint, Held, RestoreError, Restored, Step, restore};
+pub use journal::{Account, Checkpoint, Held, RestoreError, Restored, Step, restore, restore_pending};
 pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders, end_of_waiting};
 pub use printable::{printable, printable_name};
 pub use probes::tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};

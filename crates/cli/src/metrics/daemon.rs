@@ -1,35 +1,55 @@
 //! The page of the daemon (`roost daemon --metrics`): services, and all controllers that run.
 
-use super::{METRICS, Names, Route, page};
+use super::{METRICS, Names, Page, Route, page};
 use anyhow::Result;
 use daemon::{ControllerStatus, Event, Snapshot};
+use linux::Root;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Unit;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A daemon that does not answer by then has ended, or hangs.
+/// A daemon that does not answer by then has ended, or hangs. Journals are looked for as seldom.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
 pub fn serve(address: SocketAddr, names: &Names, daemon: Sender<Event>) -> Result<SocketAddr> {
+    let began_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let looked = Mutex::new((None, 0));
     let compose = move || {
+        // A look excludes `roost restore` for a moment, so that strangers must not ask for many.
+        let mut looked = looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.0.is_none_or(|at: Instant| at.elapsed() >= PATIENCE) {
+            *looked = (Some(Instant::now()), linux::restore_pending(&Root::system()));
+        }
+        let pending = looked.1;
+        drop(looked);
         let (sender, snapshot) = channel();
         daemon.send(Event::Snapshot(sender)).ok()?;
-        snapshot.recv_timeout(PATIENCE).ok().map(|snapshot| page(All(snapshot)))
+        snapshot.recv_timeout(PATIENCE).ok().map(|snapshot| page(All { snapshot, began_s, pending }))
     };
     super::serve(address, names, vec![Route { path: "/metrics", kind: METRICS, compose: Arc::new(compose) }])
 }
 
 #[derive(Debug)]
-struct All(Snapshot);
+struct All {
+    snapshot: Snapshot,
+    began_s: f64,
+    pending: usize,
+}
 
 impl Collector for All {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Snapshot { services, controllers } = &self.0;
+        let Snapshot { services, controllers } = &self.snapshot;
+        let mut page = Page(&mut encoder);
+        let pending = "Journals that killed runs have left and `roost restore` has yet to follow.";
+        page.gauge("restore_pending", pending, None, [([], self.pending as f64)])?;
+        let began = "When the daemon began, in seconds since 1970.";
+        page.gauge("start_time", began, Some(Unit::Seconds), [([], self.began_s)])?;
         super::govern::encode(services, &mut encoder)?;
         let quiesce = controllers.iter().filter_map(|(name, status)| match status {
             ControllerStatus::Quiesce(status) => Some((name.as_str(), &**status)),
@@ -54,6 +74,6 @@ pub mod tests {
     use super::*;
 
     pub fn page_of(services: Vec<daemon::Status>) -> String {
-        page(All(Snapshot { services, controllers: Vec::new() }))
+        page(All { snapshot: Snapshot { services, controllers: Vec::new() }, began_s: 1.5e9, pending: 1 })
     }
 }

@@ -243,19 +243,33 @@ fn the_dashboard_shows_what_the_page_has() {
     assert_eq!(unseen, ["roost_observed_interrupt_seconds_bucket", "roost_observed_merged_total"].into());
 }
 
-#[test]
-fn the_dashboard_of_governed_services_shows_all_that_their_page_has() {
-    let text = include_str!("../../../../config/grafana/roost-govern.json");
-    let dashboard: Value = serde_json::from_str(text).expect("the dashboard is JSON");
-    let page = super::govern::tests::everything();
-    assert_eq!(faults(&dashboard, &page), Vec::<String>::new());
+/// The metrics of a page that a dashboard of it does not show; each variable chooses something.
+fn unseen<'a>(dashboard: &str, page: &'a str, variables: &[&str]) -> Vec<&'a str> {
+    let dashboard: Value = serde_json::from_str(dashboard).expect("the dashboard is JSON");
+    assert_eq!(faults(&dashboard, page), Vec::<String>::new());
     let shown = dashboard.to_string();
-    for name in ["instance", "service"] {
+    for name in variables {
         assert!(shown.contains(&format!("=~\\\"${name}\\\"")), "nothing is chosen by {name}");
     }
-    let unseen: Vec<&str> =
-        samples(&page).map(|sample| sample.name).filter(|name| !shown.contains(name)).collect();
-    assert!(unseen.is_empty(), "{unseen:?}");
+    samples(page).map(|sample| sample.name).filter(|name| !shown.contains(name)).collect()
+}
+
+#[test]
+fn the_dashboards_of_services_and_of_the_store_show_all_that_their_pages_have() {
+    let govern = include_str!("../../../../config/grafana/roost-govern.json");
+    let page = super::govern::tests::everything();
+    assert_eq!(unseen(govern, &page, &["instance", "service"]), [""; 0]);
+    let store = include_str!("../../../../config/grafana/roost-serve.json");
+    let page = super::store::tests::everything();
+    assert_eq!(unseen(store, &page, &["instance", "worker"]), [""; 0]);
+}
+
+#[test]
+fn the_dashboard_of_a_fleet_shows_all_but_the_details_of_a_machine() {
+    let fleet = include_str!("../../../../config/grafana/roost-fleet.json");
+    let page = super::govern::tests::everything();
+    let details = ["roost_paused", "roost_clock_cap_hertz", "roost_epochs_total"];
+    assert_eq!(unseen(fleet, &page, &["instance", "service"]), details);
 }
 
 #[test]

@@ -14,30 +14,28 @@ use std::fmt;
 pub fn encode(services: &[Status], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let mut page = Page(encoder);
     let each = |value: fn(&Status) -> Option<f64>| {
-        let values = services
-            .iter()
-            .filter_map(move |status| Some(([("service", status.name.clone())], value(status)?)));
-        values.collect::<Vec<_>>()
+        let of = move |status: &Status| Some(([("service", status.name.clone())], value(status)?));
+        services.iter().filter_map(of).collect::<Vec<_>>()
     };
-    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    page.gauge(
-        "cores_active",
-        "Physical cores that the service has now.",
-        None,
-        each(|s| Some(f64::from(s.cores.0))),
-    )?;
-    page.gauge(
-        "cores_allowed",
-        "Physical cores that it may use.",
-        None,
-        each(|s| Some(f64::from(s.cores.1))),
-    )?;
-    page.gauge(
+    let mut gauge =
+        |name: &str, help: &str, value: fn(&Status) -> Option<f64>| page.gauge(name, help, None, each(value));
+    gauge("cores_active", "Physical cores that the service has now.", |s| Some(f64::from(s.cores.0)))?;
+    gauge("cores_allowed", "Physical cores that it may use.", |s| Some(f64::from(s.cores.1)))?;
+    gauge(
         "requests_per_second",
         "Requests answered per second in the last epoch, as the kernel saw them.",
-        None,
-        each(|s| s.service.rate.map(machine::Rate::as_per_second)),
+        |s| s.service.rate.map(machine::Rate::as_per_second),
     )?;
+    gauge("goal_missed_epochs", "Epochs in a row in which the goal was missed.", |s| {
+        Some(f64::from(s.missed))
+    })?;
+    gauge("failed_open", "1 while it has failed open: all cores, no limits.", |s| {
+        Some(f64::from(u8::from(matches!(s.mode, Mode::Open { .. }))))
+    })?;
+    gauge("paused", "1 while a person asked for all cores.", |s| {
+        Some(f64::from(u8::from(s.mode == Mode::Paused)))
+    })?;
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let tails = services.iter().flat_map(|s| {
         let named = [
             ("mean", s.service.mean),
@@ -70,30 +68,8 @@ pub fn encode(services: &[Status], encoder: &mut DescriptorEncoder<'_>) -> fmt::
         None,
         caps.collect::<Vec<_>>(),
     )?;
-    page.gauge(
-        "goal",
-        "The service's latency goal.",
-        Some(Unit::Seconds),
-        each(|s| s.goal.map(|goal| goal.latency.as_secs_f64())),
-    )?;
-    page.gauge(
-        "goal_missed_epochs",
-        "Epochs in a row in which the goal was missed.",
-        None,
-        each(|s| Some(f64::from(s.missed))),
-    )?;
-    page.gauge(
-        "failed_open",
-        "1 while it has failed open: all cores, no limits.",
-        None,
-        each(|s| Some(f64::from(u8::from(matches!(s.mode, Mode::Open { .. }))))),
-    )?;
-    page.gauge(
-        "paused",
-        "1 while a person asked for all cores.",
-        None,
-        each(|s| Some(f64::from(u8::from(s.mode == Mode::Paused)))),
-    )?;
+    let goals = each(|s| s.goal.map(|goal| goal.latency.as_secs_f64()));
+    page.gauge("goal", "The service's latency goal.", Some(Unit::Seconds), goals)?;
     page.counter("epochs", "Epochs since it is governed.", None, each(|s| Some(s.epochs as f64)))
 }
 

@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use store::Inspector;
-use store::status::Status;
+use store::status::{Status, WorkerStatus};
 
 /// Begins to answer at `address`; returns the address with the port that was chosen.
 pub fn serve(address: SocketAddr, names: &Names, inspector: Arc<Inspector>) -> Result<SocketAddr> {
@@ -97,21 +97,19 @@ impl Collector for Snapshot {
 impl Snapshot {
     fn workers(&self, page: &mut Page<'_, '_>) -> fmt::Result {
         let workers = &self.0.workers;
-        let of = |value: fn(&store::status::WorkerStatus) -> f64| {
+        let of = |value: fn(&WorkerStatus) -> f64| {
             workers.iter().map(move |worker| ([("worker", worker.worker.0.to_string())], value(worker)))
         };
-        page.gauge(
-            "worker_active",
-            "1 while the worker serves, 0 while its CPU may sleep.",
-            None,
-            of(|w| f64::from(u8::from(w.active))),
-        )?;
-        page.gauge(
-            "worker_load",
-            "Requests per second that the worker's connections send.",
-            None,
-            of(|w| w.load.as_per_second()),
-        )?;
+        let mut gauge =
+            |name: &str, help: &str, value: fn(&WorkerStatus) -> f64| page.gauge(name, help, None, of(value));
+        gauge("worker_active", "1 while the worker serves, 0 while its CPU may sleep.", |w| {
+            f64::from(u8::from(w.active))
+        })?;
+        gauge("worker_load", "Requests per second that the worker's connections send.", |w| {
+            w.load.as_per_second()
+        })?;
+        gauge("worker_residents", "Connections served where they are at home.", |w| f64::from(w.residents))?;
+        gauge("worker_guests", "Connections served away from home.", |w| f64::from(w.guests))?;
         let limits = workers.iter().filter_map(|worker| {
             Some(([("worker", worker.worker.0.to_string())], worker.limit?.as_per_second()))
         });
@@ -121,13 +119,6 @@ impl Snapshot {
             None,
             limits,
         )?;
-        page.gauge(
-            "worker_residents",
-            "Connections served where they are at home.",
-            None,
-            of(|w| f64::from(w.residents)),
-        )?;
-        page.gauge("worker_guests", "Connections served away from home.", None, of(|w| f64::from(w.guests)))?;
         page.counter("worker_requests", "Requests served by the worker.", None, of(|w| w.requests as f64))?;
         page.counter(
             "worker_busy",
@@ -175,5 +166,46 @@ impl Snapshot {
             })
         });
         page.counter("cpu_idle", "Time in each idle state as requested.", Some(Unit::Seconds), residency)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// With every figure that a store may have.
+    pub fn everything() -> String {
+        let status = serde_json::json!({
+            "uptime": 2_000_000_000, "policy": "peafowl",
+            "workers": [{
+                "worker": 0, "cpu": 0, "active": true, "load": 900.0, "limit": 5000.0, "residents": 3,
+                "guests": 1, "requests": 1800, "busy": 400_000_000, "awake": 2_000_000_000, "tail": 250_000,
+            }],
+            "cpus": [{
+                "cpu": 0, "limit": { "exit_latency": 1000 }, "in_force": true,
+                "residency": [["POLL", 7000]], "busy": 400_000_000,
+            }],
+            "transfers": {
+                "ordered": 2, "send_home": 1, "to_awake": 3, "p50": 4000, "p99": 9000, "max": 9000,
+                "sleeper_p50": null, "sleeper_p99": null, "histogram": [[5000, 2], [10000, 3]],
+                "total": 17000, "last_sent_home": null, "scale_ups": [], "scale_ups_began": [],
+            },
+            "requests": 1800, "connections": 4, "items": 12, "memory_used": 4096, "memory_limit": 8192,
+            "meters_read": 0, "energy": { "used": 9_000_000, "source": { "modelled": "a table" } },
+        });
+        super::super::page(Snapshot(serde_json::from_value(status).unwrap()))
+    }
+
+    #[test]
+    fn a_page_has_the_figures_of_the_status() {
+        let page = everything();
+        for line in [
+            "roost_worker_limit{worker=\"0\"} 5000",
+            "roost_worker_tail_p99_seconds{worker=\"0\"} 0.00025",
+            "roost_transfer_time_seconds_bucket{le=\"0.00001\"} 3",
+            "roost_cpu_idle_limit_seconds{cpu=\"0\"} 0.000001",
+        ] {
+            assert!(page.contains(line), "{line} is not in {page}");
+        }
     }
 }

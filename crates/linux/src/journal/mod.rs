@@ -31,7 +31,7 @@ mod undo;
 
 pub use record::{Account, Held};
 pub(crate) use restore::restore_at_start;
-pub use restore::{RestoreError, Restored, restore};
+pub use restore::{RestoreError, Restored, restore, restore_pending};
 pub(crate) use undo::{ancestry, inherited};
 
 use crate::Root;

@@ -111,7 +111,20 @@ pub fn restore(root: &Root) -> Result<Restored, RestoreError> {
     Ok(report)
 }
 
-/// The same before a run begins: the notices about dead runs, and nothing where there were none. A
+/// The number of journals that killed runs have left and [`restore`] has yet to follow; none while
+/// another process restores.
+pub fn restore_pending(root: &Root) -> usize {
+    let folder = run_place(root);
+    let Ok(_one_restores) = take_soon(&folder.join("restore.lock"), &own_words()) else { return 0 };
+    let journals = fs::read_dir(&folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let is_left = |path: &PathBuf| {
+        path.extension().is_some_and(|end| end == &SUFFIX[1..])
+            && open(path).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_ok())
+    };
+    journals.filter(is_left).count()
+}
+
+/// As [`restore`], before a run begins: the notices about dead runs, and nothing where there were none. A
 /// run that would read a dead run's values gets an error and must not begin.
 pub(crate) fn restore_at_start(root: &Root) -> Result<Vec<String>, LockError> {
     match restore(root) {

@@ -38,9 +38,10 @@ fn a_killed_runs_change_is_put_back_once() {
     let machine = FakeMachine::intel_server(2);
     machine.write(KNOB, "2\n");
     leave_journal(&machine, &boot_id(), &[intent(KNOB, "100", "2")]);
+    assert_eq!(restore_pending(machine.root()), 1);
     let report = restore(machine.root()).unwrap();
     assert_eq!((report.put_back, report.left_alone, report.failed), (1, 0, 0), "{report:?}");
-    assert_eq!(machine.read(KNOB), "100");
+    assert_eq!((machine.read(KNOB).as_str(), restore_pending(machine.root())), ("100", 0));
     assert!(report.lines[0].contains("roost serve (process 4000000)"), "{report:?}");
     assert!(restore(machine.root()).unwrap().lines[0].starts_with("nothing to put back"));
 }
@@ -55,6 +56,7 @@ fn a_journal_that_a_kill_left_half_begun_goes_at_the_next_start() {
     // One that lives has no draft beside it, and is locked.
     let journal = crate::journal::Journal::begin(machine.root(), "roost serve", None).unwrap();
     assert!(restore(machine.root()).unwrap().lines[0].contains("still runs"));
+    assert_eq!(restore_pending(machine.root()), 0);
     assert_eq!(left(&machine).iter().filter(|name| name.contains("journal")).count(), 1);
     drop(journal);
 }
