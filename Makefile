@@ -1,7 +1,7 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
 .PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
-.PHONY: papers papers-quick deb wheel notebooks ray dashboards clean-runs
+.PHONY: papers papers-quick deb wheel notebooks ray dashboards docs clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -22,6 +22,7 @@ test-fast: ## unit and property tests: no root, no emulator, nothing to install 
 test: ## all tests of this machine: unit, property, conformance and integration tests, the soak included
 	@scripts/setup test
 	@scripts/dashboards --rules
+	@scripts/docs --links
 	mvn -q -B -f java/pom.xml verify
 	cargo build --locked --workspace --all-targets
 	@scripts/python test
@@ -36,6 +37,10 @@ fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
 	@# are, in the tests.
 	@scripts/fuzz || echo "fuzz: inputs that bring a target down were FOUND, see above:" \
 		"keep them in fuzz/corpus and mend the fault"
+
+docs: ## the documentation as a site, each of its links checked: target/docs/book/index.html
+	@scripts/setup build
+	@scripts/docs
 
 dashboards: ## each panel of config/grafana and each alert against a real Prometheus, two minutes, as root
 	@scripts/setup test

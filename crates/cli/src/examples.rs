@@ -1,5 +1,5 @@
 //! Every example that a reader can paste is pasted here: those of each `--help`, and the shell
-//! blocks of README.md and GUIDE.md.
+//! blocks of README.md, GUIDE.md and all other pages of the site.
 //!
 //! bash runs them, in a folder where `roost` and all other programs are stand-ins that write their
 //! arguments down. So quotes, remarks, pipes and continued lines count as in a shell. Each command
@@ -10,16 +10,36 @@ use crate::manual::{below_the_options, command};
 use clap::Command;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes its arguments, each with a NUL behind it and one more at the end, and takes its input.
 const STAND_IN: &str =
     "#!/bin/bash\n[ $# = 0 ] || printf '%s\\0' \"$@\" >> \"$TOLD\"\nprintf '\\0' >> \"$TOLD\"\n";
 
 /// Programs besides `roost` that examples call.
-const OTHERS: [&str; 14] = [
-    "apt", "cargo", "cat", "install", "ip", "java", "jq", "make", "nc", "perf", "pgrep", "pidof", "sleep",
+const OTHERS: [&str; 22] = [
+    "apt",
+    "cargo",
+    "cat",
+    "clang",
+    "curl",
+    "install",
+    "ip",
+    "java",
+    "jq",
+    "kubectl",
+    "make",
+    "memcached",
+    "nc",
+    "npx",
+    "perf",
+    "pgrep",
+    "pidof",
+    "pip",
+    "sleep",
+    "systemctl",
     "tee",
+    "zig",
 ];
 
 /// Pastes `text` and returns the arguments of each `roost` in it.
@@ -131,25 +151,43 @@ fn the_short_help_of_each_command_fits_a_screen() {
     assert!(too_long.is_empty(), "{}", too_long.join("\n"));
 }
 
+/// The pages of the site, journal and all.
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages =
+        ["README.md", "GUIDE.md", "CONTRIBUTING.md", "python/README.md"].map(|name| root.join(name)).to_vec();
+    let mut folders = vec![root.join("docs")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                folders.push(entry);
+            } else if entry.extension().is_some_and(|end| end == "md") {
+                pages.push(entry);
+            }
+        }
+    }
+    pages
+}
+
 #[test]
-fn each_shell_block_of_the_readme_and_of_the_guide_can_be_pasted() {
-    for name in ["README.md", "GUIDE.md"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+fn each_shell_block_of_each_page_can_be_pasted() {
+    let mut pasted = 0;
+    for path in pages() {
         let text = fs::read_to_string(&path).unwrap();
-        let mut pasted = 0;
         for (at, block) in text.split("```").enumerate().filter(|(at, _)| at % 2 == 1) {
-            let place = format!("{name}, block {}", at / 2 + 1);
+            let place = format!("{}, block {}", path.display(), at / 2 + 1);
             let lines: String = match block.split_once('\n') {
                 Some(("sh", shell)) => shell.to_owned(),
                 Some(("console", session)) => session
                     .lines()
                     .filter_map(|line| line.strip_prefix("$ ").map(|line| format!("{line}\n")))
                     .collect(),
+                Some(("" | "bash" | "shell", _)) => panic!("{place}: is it sh, console, or text?"),
                 _ => continue,
             };
             check(&place, &lines, 0);
             pasted += 1;
         }
-        assert!(pasted > 2, "{name} has {pasted} blocks");
     }
+    assert!(pasted > 20, "{pasted} blocks");
 }

@@ -73,6 +73,17 @@ impl Collector for All {
 pub mod tests {
     use super::*;
 
+    pub fn page_of_wake() -> String {
+        #[derive(Debug)]
+        struct Wake(daemon::wake::WakeStatus);
+        impl Collector for Wake {
+            fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+                crate::metrics::wake::encode(&self.0, &mut encoder)
+            }
+        }
+        page(Wake(crate::wake::page::tests::status(9, 300)))
+    }
+
     pub fn page_of(services: Vec<daemon::Status>) -> String {
         page(All { snapshot: Snapshot { services, controllers: Vec::new() }, began_s: 1.5e9, pending: 1 })
     }

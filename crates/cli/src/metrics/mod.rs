@@ -14,6 +14,8 @@
 
 #[cfg(test)]
 mod dashboard;
+#[cfg(test)]
+mod reference;
 
 pub mod daemon;
 pub mod govern;

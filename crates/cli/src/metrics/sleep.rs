@@ -119,7 +119,7 @@ impl Seen {
             ];
             by.map(|(waker, count)| ([label(cpu), ("waker", waker.to_owned())], count as f64))
         });
-        page.counter("wakeups", "What ended the idle periods.", None, woken)?;
+        page.counter("wakeups", "Wake-ups, by the waker that ended the idle period.", None, woken)?;
         page.counter(
             "observe_lost_events",
             "Events that were lost on the way, so that periods are missing.",

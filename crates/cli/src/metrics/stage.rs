@@ -86,7 +86,12 @@ impl Collector for Snapshot {
             ]
             .map(|(why, count)| ([("server", server.name.clone()), ("why", why.to_owned())], count as f64))
         });
-        page.counter("stage_bursts", "Bursts, by what made them go.", None, bursts.collect::<Vec<_>>())?;
+        page.counter(
+            "stage_bursts",
+            "Bursts, by the reason that made them go.",
+            None,
+            bursts.collect::<Vec<_>>(),
+        )?;
         page.counter("stage_arrived", "Requests that came.", None, classes(|c| c.counts.arrived as f64))?;
         page.counter(
             "stage_late",
@@ -131,5 +136,19 @@ impl Collector for Snapshot {
             page.gauge(name, help, Some(Unit::Seconds), values.collect::<Vec<_>>())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// Of a proxy without servers and classes.
+    pub fn empty() -> String {
+        let status = serde_json::json!({
+            "goal": "500ms@p99", "hold": true, "connections": 0, "memory": 0, "memory_limit": 1,
+            "servers": [], "classes": [],
+        });
+        super::super::page(Snapshot(serde_json::from_value(status).unwrap()))
     }
 }

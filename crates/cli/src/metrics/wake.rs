@@ -20,7 +20,7 @@ pub fn encode(status: &WakeStatus, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     ];
     page.counter(
         "wake_requests",
-        "Requests for CPUs to be ready, by what became of them.",
+        "Requests for CPUs to be ready, by their outcome.",
         None,
         asked.map(|(name, count)| ([("outcome", name.to_owned())], count as f64)),
     )?;
@@ -45,7 +45,7 @@ pub fn encode(status: &WakeStatus, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     page.counter("wake_windows", "Windows opened.", None, cpus(|cpu| Some(cpu.windows as f64)))?;
     page.gauge(
         "wake_exit_latency",
-        "What waking the CPU takes, as measured lately, 99th percentile.",
+        "The time that waking the CPU takes, as measured lately, 99th percentile.",
         Some(Unit::Seconds),
         cpus(|cpu| Some(cpu.exit_latency.as_secs_f64())),
     )?;
@@ -57,7 +57,7 @@ pub fn encode(status: &WakeStatus, encoder: &mut DescriptorEncoder<'_>) -> fmt::
     )?;
     page.gauge(
         "wake_lead",
-        "What a request needs before its CPU is ready.",
+        "The time that a request needs before its CPU is ready.",
         Some(Unit::Seconds),
         [([], status.lead.as_secs_f64())],
     )

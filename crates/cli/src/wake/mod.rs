@@ -10,7 +10,7 @@
 mod at;
 mod http;
 mod options;
-mod page;
+pub mod page;
 
 pub use http::Remote;
 

@@ -205,12 +205,12 @@ fn over_time(history: &History) -> Section {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use daemon::wake::{AccountStatus, Act, Alarm, Asked, BooksCheck, Calibration, CpuStatus};
     use machine::{CpuId, Duration};
 
-    fn status(at_s: u64, awake_ms: u64) -> WakeStatus {
+    pub fn status(at_s: u64, awake_ms: u64) -> WakeStatus {
         let account = |name: &str, time| AccountStatus {
             name: name.to_owned(),
             user: None,
