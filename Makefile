@@ -59,6 +59,9 @@ check: ## what CI asks besides the tests: format, house rules, lints, docs, lice
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --quiet
 	@scripts/audit
+	@if command -v actionlint >/dev/null; then actionlint; \
+	elif command -v go >/dev/null; then go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.7; \
+	else echo 'check: the workflows SKIPPED: neither actionlint nor go here'; fi
 	@# 3.9 by systemd 252; docs/security.md has the reason of each point that is left.
 	@if ! command -v systemd-analyze >/dev/null; then \
 		echo 'check: the exposure of the systemd unit SKIPPED: no systemd-analyze here'; \
