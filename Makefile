@@ -1,7 +1,7 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
 .PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
-.PHONY: papers papers-quick deb wheel notebooks ray dashboards docs clean-runs
+.PHONY: papers papers-quick deb wheel notebooks ray dashboards docs lab-kubernetes clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -30,13 +30,18 @@ test: ## all tests of this machine: unit, property, conformance and integration 
 
 # An emulator runs eight CPUs in one thread, engines come from Maven Central, a random search needs
 # time: none fits into the time of `make test`.
-test-full: test lab test-engines fuzz notebooks ray dashboards ## and stock kernels, engines, random inputs
+test-full: test lab lab-kubernetes test-engines fuzz notebooks ray dashboards ## and kernels, clusters, engines
 
 fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
 	@# A random search: its finds are told, and are no verdict on the change at hand. Kept inputs
 	@# are, in the tests.
 	@scripts/fuzz || echo "fuzz: inputs that bring a target down were FOUND, see above:" \
 		"keep them in fuzz/corpus and mend the fault"
+
+lab-kubernetes: ## pods governed under a real API server, about five minutes; built first from Go, ten
+	@scripts/setup test
+	cargo build --locked -p roost -p kube
+	@lab/kubernetes build && lab/kubernetes || [ $$? = 3 ]
 
 docs: ## the documentation as a site, each of its links checked: target/docs/book/index.html
 	@scripts/setup build
@@ -113,6 +118,7 @@ papers-quick: ## the same pages in about ten minutes, with wider intervals; goes
 	./target/release/roost-papers all --short --out runs/papers-quick --markdown runs/papers-quick/papers.md
 
 deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
+	cargo build --release --locked -p kube
 	scripts/deb target/release/roost target/deb
 
 notebooks: ## python/notebooks, one for each paper, with few requests; the reference of the package

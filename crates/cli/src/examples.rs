@@ -17,12 +17,13 @@ const STAND_IN: &str =
     "#!/bin/bash\n[ $# = 0 ] || printf '%s\\0' \"$@\" >> \"$TOLD\"\nprintf '\\0' >> \"$TOLD\"\n";
 
 /// Programs besides `roost` that examples call.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 23] = [
     "apt",
     "cargo",
     "cat",
     "clang",
     "curl",
+    "helm",
     "install",
     "ip",
     "java",

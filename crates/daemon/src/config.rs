@@ -154,7 +154,8 @@ pub enum Target {
     /// The process that listens on this TCP port.
     Port(u16),
     Pid(u32),
-    Cgroup(String),
+    /// The processes of this cgroup; of their ports this one, where it is named.
+    Cgroup(String, Option<u16>),
     Unit(String),
 }
 
@@ -234,9 +235,9 @@ impl TryFrom<Written> for ServiceConfig {
 
     fn try_from(written: Written) -> Result<Self, String> {
         let targets = [
-            written.port.map(Target::Port),
+            written.port.filter(|_| written.cgroup.is_none()).map(Target::Port),
             written.pid.map(Target::Pid),
-            written.cgroup.map(Target::Cgroup),
+            written.cgroup.map(|cgroup| Target::Cgroup(cgroup, written.port)),
             written.unit.map(Target::Unit),
         ];
         let mut targets = targets.into_iter().flatten();
@@ -244,7 +245,11 @@ impl TryFrom<Written> for ServiceConfig {
             (Some(target), None) => target,
             (None, _) => return Err("a service needs a port, pid, cgroup or unit: write port = 11211".into()),
             (Some(_), Some(_)) => {
-                return Err("a service has one of port, pid, cgroup and unit: leave the others out".into());
+                return Err(
+                    "a service has one of port, pid, cgroup and unit, or a cgroup and the port of it: \
+                            leave the others out"
+                        .into(),
+                );
             }
         };
         let name = written.name.unwrap_or_else(|| target.to_string());
@@ -345,7 +350,7 @@ impl From<ServiceConfig> for Written {
         match config.target {
             Target::Port(port) => written.port = Some(port),
             Target::Pid(pid) => written.pid = Some(pid),
-            Target::Cgroup(cgroup) => written.cgroup = Some(cgroup),
+            Target::Cgroup(cgroup, port) => (written.cgroup, written.port) = (Some(cgroup), port),
             Target::Unit(unit) => written.unit = Some(unit),
         }
         written
@@ -357,7 +362,7 @@ impl fmt::Display for Target {
         match self {
             Self::Port(port) => write!(f, "port-{port}"),
             Self::Pid(pid) => write!(f, "pid-{pid}"),
-            Self::Cgroup(folder) => {
+            Self::Cgroup(folder, _) => {
                 f.write_str(folder.trim_end_matches('/').rsplit('/').next().unwrap_or(folder))
             }
             Self::Unit(unit) => f.write_str(unit.strip_suffix(".service").unwrap_or(unit)),
@@ -370,7 +375,11 @@ impl Target {
         let found = match self {
             Self::Port(port) => service::of_port(root, *port)?,
             Self::Pid(pid) => service::of_process(root, *pid)?,
-            Self::Cgroup(folder) => service::of_cgroup(root, folder)?,
+            Self::Cgroup(folder, port) => {
+                let mut found = service::of_cgroup(root, folder)?;
+                found.ports.retain(|listens| port.is_none_or(|port| port == *listens));
+                found
+            }
             Self::Unit(unit) => service::of_unit(root, unit)?,
         };
         found.with_port()
@@ -608,6 +617,17 @@ mod tests {
     #[test]
     fn an_empty_file_governs_nothing() {
         assert_eq!(loaded(&[("roost.toml", "")]).unwrap(), Config::default());
+    }
+
+    #[test]
+    fn a_cgroup_may_name_one_of_its_ports_and_a_unit_may_not() {
+        let text = "[[service]]\ncgroup = \"/shop\"\nport = 80\n";
+        let config = loaded(&[("roost.toml", text)]).unwrap();
+        assert_eq!(config.services[0].target, Target::Cgroup("/shop".to_owned(), Some(80)));
+        let written = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<Config>(&written).unwrap().services, config.services);
+        let error = loaded(&[("roost.toml", &text.replace("cgroup", "unit"))]).unwrap_err().to_string();
+        assert!(error.contains("leave the others out"), "{error}");
     }
 
     #[test]

@@ -91,6 +91,7 @@ pub use processes::affinity::{
 pub use processes::cpu_time::{CpuTime, cpu_time, resident_bytes};
 pub use processes::ends_with_parent::EndsWithParent;
 pub use processes::pid_namespace::{HostThread, NamespacedThreads};
+pub use processes::pods::pod_cgroups;
 pub use processes::privileges::{Capability, Privileges, privileges};
 pub use processes::programs::{Contested, LatencyHolders, Program, Rival, latency_holders, rivals};
 pub use processes::realtime::{

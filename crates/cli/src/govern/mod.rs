@@ -62,7 +62,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     const UNIT: &str = include_str!("../../../../config/systemd/roost.service");
-    const PODS: &str = include_str!("../../../../config/kubernetes/roost.yaml");
+    const PODS: &str = include_str!("../../../../charts/roost/templates/daemonset.yaml");
+    const VALUES: &str = include_str!("../../../../charts/roost/values.yaml");
 
     /// Two places that say which rights the daemon needs must not drift apart.
     #[test]
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn what_pods_are_configured_with_is_understood_with_and_without_the_example() {
         let text =
-            PODS.split("roost.toml: |\n").nth(1).and_then(|rest| rest.split("---").next()).expect("it");
+            VALUES.split("\nconfig: |\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("it");
         let bare: Vec<&str> = text.lines().map(str::trim).collect();
         let config: ::daemon::Config = toml::from_str(&bare.join("\n")).expect("it is a configuration");
         assert!(config.services.is_empty(), "nothing is governed until a service is named");

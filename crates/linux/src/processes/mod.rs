@@ -6,6 +6,7 @@ pub mod code_files;
 pub(crate) mod cpu_time;
 pub(crate) mod ends_with_parent;
 pub(crate) mod pid_namespace;
+pub(crate) mod pods;
 pub(crate) mod privileges;
 pub(crate) mod programs;
 pub(crate) mod realtime;

@@ -76,8 +76,8 @@ impl Telemetry {
             TelemetrySource::Requests => None,
             source => {
                 let port = match config.target {
-                    Target::Port(port) => Some(port),
-                    Target::Pid(_) | Target::Cgroup(_) | Target::Unit(_) => None,
+                    Target::Port(port) | Target::Cgroup(_, Some(port)) => Some(port),
+                    Target::Pid(_) | Target::Cgroup(_, None) | Target::Unit(_) => None,
                 };
                 let own = ServiceTelemetry::open(source, port, config.goal, epoch, now, &mut notices);
                 Some(own.map_err(|reason| OpenError::Unheard { service: config.name.clone(), reason })?)

@@ -1,0 +1,75 @@
+//! A thread that keeps a reading of a collection up to date.
+//!
+//! While the server is away the last reading stands. A broken watch goes on from its version; one
+//! whose version is gone lists anew.
+
+use crate::api::{ApiError, Change, Client};
+use serde::de::DeserializeOwned;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum News<T> {
+    /// All of it, in place of an earlier reading.
+    All(Vec<T>),
+    Is(T),
+    Gone(T),
+    /// The server could not be asked; the reason.
+    Away(String),
+}
+
+const SHORTEST: Duration = Duration::from_millis(500);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Reads until the receiver is gone.
+pub fn watch<T, M>(
+    client: &Client,
+    path: &str,
+    query: &str,
+    sender: &Sender<M>,
+    message: impl Fn(News<T>) -> M,
+) where
+    T: DeserializeOwned,
+{
+    let mut pause = SHORTEST;
+    let mut version: Option<String> = None;
+    loop {
+        let known = match version.take() {
+            Some(version) => Ok(version),
+            None => client.list(path, query).and_then(|list| {
+                let version = list.metadata.resource_version;
+                sender.send(message(News::All(list.items))).map_err(|_| ended())?;
+                Ok(version)
+            }),
+        };
+        let result = known.and_then(|mut known| {
+            let mut is_heard = true;
+            let result = client.watch(path, query, &mut known, |change| {
+                let news = match change {
+                    Change::Is(one) => News::Is(one),
+                    Change::Gone(one) => News::Gone(one),
+                };
+                is_heard &= sender.send(message(news)).is_ok();
+            });
+            if !matches!(result, Err(ApiError::Gone)) {
+                version = Some(known);
+            }
+            if is_heard { result } else { Err(ended()) }
+        });
+        match result {
+            Ok(()) => pause = SHORTEST,
+            Err(ApiError::Gone) => {}
+            Err(error) => {
+                if sender.send(message(News::Away(error.to_string()))).is_err() {
+                    return;
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST);
+            }
+        }
+    }
+}
+
+fn ended() -> ApiError {
+    ApiError::Failed { what: "telling".to_owned(), cause: "no receiver".to_owned() }
+}
