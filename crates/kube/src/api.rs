@@ -6,8 +6,8 @@
 //!     '---------- 410 Gone --------'
 //! ```
 //! The token is read for each call, since the kubelet replaces it. A watch asks the server to end it
-//! after [`WATCH_S`], so a connection that has died in silence is noticed then.
-//! A line is read to [`LINE_MAX`] and no further.
+//! after a minute, so a connection that has died in silence is noticed then.
+//! A line is read to 4 MiB and no further.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

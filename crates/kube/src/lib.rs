@@ -23,7 +23,7 @@
 //!   cgroup, process or file: the cgroup is that of the pod's own uid.
 //! - Nothing is governed by a lease that was not asked for in the last reading of the API server; but
 //!   while the server is away, the last reading stands.
-//! - A refusal is told once and not tried again before something changes, or [`node::PATIENCE`].
+//! - A refusal is told once, and tried again when something changes, or ever more seldom.
 
 pub mod annotations;
 pub mod api;

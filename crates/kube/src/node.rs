@@ -55,8 +55,9 @@ pub enum Verdict {
     Wrong(String),
 }
 
-/// A refused service is tried again after so long, or as soon as its pod or the limits change.
-pub const PATIENCE: Duration = Duration::from_secs(600);
+/// A refused service is tried again as soon as its pod or the limits change, and after so long: twice
+/// as long each time, from the first (a server may not listen yet) to the last.
+pub const PATIENCE: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(600)];
 
 /// The verdict on each pod with a wish, by uid.
 pub fn verdicts(
@@ -126,6 +127,17 @@ pub fn service_name(pod: &Metadata) -> String {
 pub struct Refused {
     pub service: ServiceConfig,
     pub until: Instant,
+    pub patience: Duration,
+}
+
+impl Refused {
+    /// The refusal of a service now, after an earlier one.
+    pub fn after(earlier: Option<&Self>, service: ServiceConfig, now: Instant) -> Self {
+        let [first, last] = PATIENCE;
+        let earlier = earlier.filter(|earlier| earlier.service == service);
+        let patience = earlier.map_or(first, |earlier| (earlier.patience + earlier.patience).min(last));
+        Self { service, until: now + patience, patience }
+    }
 }
 
 /// The pods whose lease ends, and those that get one.
@@ -232,13 +244,17 @@ mod tests {
         let now = Instant::from_nanos(0);
         let first = difference(&BTreeMap::new(), &verdicts, &BTreeMap::new(), now);
         let (uid, service) = first.take[0].clone();
-        let refused =
-            BTreeMap::from([(uid.clone(), Refused { service: service.clone(), until: now + PATIENCE })]);
+        let once = Refused::after(None, service.clone(), now);
+        let refused = BTreeMap::from([(uid.clone(), once.clone())]);
         assert_eq!(difference(&BTreeMap::new(), &verdicts, &refused, now), Difference::default());
-        assert_eq!(difference(&BTreeMap::new(), &verdicts, &refused, now + PATIENCE).take.len(), 1);
+        assert_eq!(difference(&BTreeMap::new(), &verdicts, &refused, now + PATIENCE[0]).take.len(), 1);
+        let mut often = once;
+        (0..20).for_each(|_| often = Refused::after(Some(&often), service.clone(), now));
+        assert_eq!(often.patience, PATIENCE[1]);
         let mut other = service.clone();
         other.goal = None;
-        let refused = BTreeMap::from([(uid.clone(), Refused { service: other, until: now + PATIENCE })]);
+        assert_eq!(Refused::after(Some(&often), other.clone(), now).patience, PATIENCE[0]);
+        let refused = BTreeMap::from([(uid.clone(), Refused::after(None, other, now))]);
         assert_eq!(difference(&BTreeMap::new(), &verdicts, &refused, now).take.len(), 1);
         let held = BTreeMap::from([(uid.clone(), service)]);
         assert_eq!(difference(&held, &verdicts, &BTreeMap::new(), now), Difference::default());

@@ -4,11 +4,11 @@ use crate::annotations::{Mode, STATUS};
 use crate::api::{ApiError, Client};
 use crate::leases::Leases;
 use crate::limits::Limits;
-use crate::node::{PATIENCE, Pod, Refused, Verdict, difference, service_name, verdicts};
+use crate::node::{Pod, Refused, Verdict, difference, service_name, verdicts};
 use crate::told::{Note, Told, words};
 use crate::watcher::{News, watch};
 use anyhow::{Context as _, Result};
-use daemon::{ControlError, RefusalKind};
+use daemon::ControlError;
 use linux::Root;
 use serde::Deserialize;
 use serde_json::json;
@@ -190,13 +190,9 @@ impl Node {
                 }
                 Ok(Err(refusal)) => {
                     self.say("the daemon", None);
-                    // A service that has not opened its port yet will.
-                    let patience = match refusal.kind {
-                        RefusalKind::Failed => machine::Duration::from_secs(10),
-                        _ => PATIENCE,
-                    };
                     self.note(&pods, &uid, &Note::warning("Refused", one_line(&refusal.message)));
-                    self.refused.insert(uid, Refused { service, until: now + patience });
+                    let refused = Refused::after(self.refused.get(&uid), service, now);
+                    self.refused.insert(uid, refused);
                 }
                 Err(error) => {
                     self.say("the daemon", Some(one_line(&error.to_string())));
