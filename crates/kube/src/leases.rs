@@ -38,14 +38,8 @@ impl Leases {
 
     /// The pods whose lease the daemon has ended.
     pub fn lost(&mut self) -> Vec<String> {
-        let mut lost = Vec::new();
-        for (uid, (_, lease)) in &mut self.held {
-            if lease.is_over_within(Duration::ZERO) {
-                lost.push(uid.clone());
-            }
-        }
-        lost.iter().for_each(|uid| self.leave(uid));
-        lost
+        let lost = self.held.extract_if(.., |_, (_, lease)| lease.is_over_within(Duration::ZERO));
+        lost.map(|(uid, _)| uid).collect()
     }
 
     pub fn states(&self) -> Result<States, ControlError> {

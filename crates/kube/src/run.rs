@@ -1,6 +1,6 @@
 //! The loop of a node: news of pods and limits in, leases and words out.
 
-use crate::annotations::{Mode, STATUS};
+use crate::annotations::{Mode, PREFIX, STATUS};
 use crate::api::{ApiError, Client};
 use crate::leases::Leases;
 use crate::limits::Limits;
@@ -65,17 +65,20 @@ pub fn run(client: Client, options: Options, ends: &AtomicBool) -> Result<()> {
             .context("starting a thread")?;
     }
     let mut node = Node::new(client, options);
-    let mut looked = linux::now();
+    let (mut looked, mut pause) = (linux::now(), TICK);
     while !ends.load(Ordering::Relaxed) {
         match messages.recv_timeout(TICK) {
-            Ok(message) => node.hear(message),
+            Ok(message) => {
+                node.hear(message);
+                pause = TICK;
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
         // A burst of news is one change.
         messages.try_iter().for_each(|message| node.hear(message));
-        if linux::now().since(looked) >= machine::Duration::from(TICK) {
-            node.step();
+        if linux::now().since(looked) >= machine::Duration::from(pause) {
+            pause = if node.step() { SETTLED } else { TICK };
             looked = linux::now();
         }
     }
@@ -83,6 +86,8 @@ pub fn run(client: Client, options: Options, ends: &AtomicBool) -> Result<()> {
 }
 
 const TICK: Duration = Duration::from_secs(1);
+/// Between two looks while no pod waits for anything.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// Everything that is known about this node.
 struct Node {
@@ -137,11 +142,14 @@ impl Node {
             Message::Pods(news) => {
                 self.say("the API server, pods", None);
                 let pods = self.pods.get_or_insert_default();
+                let kept = |mut pod: Pod| {
+                    // Those of others may be 256 KiB a pod.
+                    pod.metadata.annotations.retain(|key, _| key.starts_with(PREFIX));
+                    (pod.metadata.uid.clone(), pod)
+                };
                 match news {
-                    News::All(all) => {
-                        *pods = all.into_iter().map(|pod| (pod.metadata.uid.clone(), pod)).collect();
-                    }
-                    News::Is(pod) => drop(pods.insert(pod.metadata.uid.clone(), pod)),
+                    News::All(all) => *pods = all.into_iter().map(kept).collect(),
+                    News::Is(pod) => pods.extend([kept(pod)]),
                     News::Gone(pod) => drop(pods.remove(&pod.metadata.uid)),
                     News::Away(_) => {}
                 }
@@ -167,9 +175,9 @@ impl Node {
         }
     }
 
-    /// Leaves and takes services, and tells the pods.
-    fn step(&mut self) {
-        let Some(pods) = self.pods.clone() else { return };
+    /// Leaves and takes services, and tells the pods. True if no pod waits for anything.
+    fn step(&mut self) -> bool {
+        let Some(pods) = self.pods.clone() else { return true };
         let now = linux::now();
         let verdicts = verdicts(&pods, &self.limits, &linux::pod_cgroups(&self.root));
         for uid in self.leases.lost() {
@@ -203,6 +211,8 @@ impl Node {
             }
         }
         self.tell(&pods, &verdicts);
+        let held = self.leases.held();
+        verdicts.iter().all(|(uid, verdict)| matches!(verdict, Verdict::Wrong(_)) || held.contains_key(uid))
     }
 
     fn tell(&mut self, pods: &BTreeMap<String, Pod>, verdicts: &BTreeMap<String, Verdict>) {
