@@ -44,7 +44,7 @@ pub enum ApiError {
 impl ApiError {
     /// The account may not do this.
     pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Refused { code: 401 | 403, .. })
+        matches!(self, Self::Refused { code: 403, .. })
     }
 }
 
@@ -67,11 +67,14 @@ pub struct ListMetadata {
     pub resource_version: String,
 }
 
-/// A change that a watch tells.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Change<T> {
+pub enum News<T> {
+    /// All of it, in place of an earlier reading.
+    All(Vec<T>),
     Is(T),
     Gone(T),
+    /// The server could not be asked; the reason.
+    Away(String),
 }
 
 impl Client {
@@ -130,7 +133,7 @@ impl Client {
         path: &str,
         query: &str,
         version: &mut String,
-        mut tell: impl FnMut(Change<T>),
+        mut tell: impl FnMut(News<T>),
     ) -> Result<(), ApiError> {
         let what = format!("watching {path}");
         let asked = format!(
@@ -165,7 +168,7 @@ impl Client {
                 continue;
             }
             let object = serde_json::from_value(event.object).map_err(|cause| failed(&what, cause))?;
-            tell(if event.kind == "DELETED" { Change::Gone(object) } else { Change::Is(object) });
+            tell(if event.kind == "DELETED" { News::Gone(object) } else { News::Is(object) });
         }
     }
 

@@ -99,7 +99,7 @@ fn service(pod: &Pod, wish: &Wish, cgroup: &str) -> Result<ServiceConfig, String
         put("port", i64::from(port).into());
     }
     match (wish.mode, wish.goal) {
-        // All cores: requests and tails are seen, and nothing is asked of the machine.
+        // All cores: requests and tails are seen, and no CPU is taken from it.
         (Mode::Observe, _) => put("policy", "fixed".into()),
         (Mode::Govern, goal) => {
             if let Some(goal) = goal {

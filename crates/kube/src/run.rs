@@ -1,12 +1,12 @@
 //! The loop of a node: news of pods and limits in, leases and words out.
 
 use crate::annotations::{Mode, PREFIX, STATUS};
-use crate::api::{ApiError, Client};
+use crate::api::{ApiError, Client, News};
 use crate::leases::Leases;
 use crate::limits::Limits;
 use crate::node::{Pod, Refused, Verdict, difference, service_name, verdicts};
 use crate::told::{Note, Told, words};
-use crate::watcher::{News, watch};
+use crate::watcher::watch;
 use anyhow::{Context as _, Result};
 use daemon::ControlError;
 use linux::Root;
@@ -94,9 +94,9 @@ struct Node {
     client: Client,
     name: String,
     root: Root,
-    /// `None` before the first reading: then nothing is left or taken.
+    /// `None` before the first reading of either: then nothing is left or taken.
     pods: Option<BTreeMap<String, Pod>>,
-    limits: Limits,
+    limits: Option<Limits>,
     leases: Leases,
     refused: BTreeMap<String, Refused>,
     told: Told,
@@ -113,7 +113,7 @@ impl Node {
             name: options.node,
             root: options.root,
             pods: None,
-            limits: Limits::default(),
+            limits: None,
             leases: Leases::at(options.socket),
             refused: BTreeMap::new(),
             told: Told::default(),
@@ -166,7 +166,7 @@ impl Node {
                 match Limits::parse(&text) {
                     Ok(limits) => {
                         self.say("limits.toml", None);
-                        self.limits = limits;
+                        self.limits = Some(limits);
                     }
                     // The last good ones stand.
                     Err(fault) => self.say("limits.toml", Some(fault)),
@@ -177,9 +177,9 @@ impl Node {
 
     /// Leaves and takes services, and tells the pods. True if no pod waits for anything.
     fn step(&mut self) -> bool {
-        let Some(pods) = self.pods.clone() else { return true };
+        let (Some(pods), Some(limits)) = (self.pods.clone(), &self.limits) else { return false };
         let now = linux::now();
-        let verdicts = verdicts(&pods, &self.limits, &linux::pod_cgroups(&self.root));
+        let verdicts = verdicts(&pods, limits, &linux::pod_cgroups(&self.root));
         for uid in self.leases.lost() {
             self.note(&pods, &uid, &Note::warning("Released", "the daemon has ended its lease"));
         }
@@ -262,7 +262,11 @@ impl Node {
                         );
                     }
                     Err(ApiError::Refused { code: 404 | 409, .. }) | Ok(()) => {}
-                    Err(error) => self.say("status annotations", Some(error.to_string())),
+                    Err(error) => {
+                        self.say("status annotations", Some(error.to_string()));
+                        self.told.forget(uid);
+                        return;
+                    }
                 }
             }
         }
@@ -290,6 +294,7 @@ impl Node {
         if let Err(error) = self.client.post(&format!("/api/v1/namespaces/{}/events", meta.namespace), &event)
         {
             self.say("Events", Some(error.to_string()));
+            self.told.forget(uid);
         }
     }
 }

@@ -92,6 +92,11 @@ impl Told {
         true
     }
 
+    /// The words to this pod did not arrive, and are to be said again.
+    pub fn forget(&mut self, uid: &str) {
+        self.pods.remove(uid);
+    }
+
     pub fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
         self.pods.retain(|uid, _| is_there(uid));
     }

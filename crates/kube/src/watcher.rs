@@ -3,20 +3,10 @@
 //! While the server is away the last reading stands. A broken watch goes on from its version; one
 //! whose version is gone lists anew.
 
-use crate::api::{ApiError, Change, Client};
+use crate::api::{ApiError, Client, News};
 use serde::de::DeserializeOwned;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum News<T> {
-    /// All of it, in place of an earlier reading.
-    All(Vec<T>),
-    Is(T),
-    Gone(T),
-    /// The server could not be asked; the reason.
-    Away(String),
-}
 
 const SHORTEST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
@@ -44,11 +34,7 @@ pub fn watch<T, M>(
         };
         let result = known.and_then(|mut known| {
             let mut is_heard = true;
-            let result = client.watch(path, query, &mut known, |change| {
-                let news = match change {
-                    Change::Is(one) => News::Is(one),
-                    Change::Gone(one) => News::Gone(one),
-                };
+            let result = client.watch(path, query, &mut known, |news| {
                 is_heard &= sender.send(message(news)).is_ok();
             });
             if !matches!(result, Err(ApiError::Gone)) {

@@ -2,9 +2,9 @@
 //!
 //! `lab/kubernetes` has the real one, which seldom does so.
 
-use kube::api::{ApiError, Client};
+use kube::api::{ApiError, Client, News};
 use kube::node::Pod;
-use kube::watcher::{News, watch};
+use kube::watcher::watch;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::channel;
