@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::typestate::WithBody;
 
 /// An object of the API server is at most 1.5 MiB in etcd.
 const LINE_MAX: u64 = 4 << 20;
@@ -91,7 +92,8 @@ impl Client {
         let server = server.ok_or_else(|| ApiError::Place("no API server is known here".to_owned()))?;
         let of_account = |name: &str| is_within.then(|| PathBuf::from(ACCOUNT).join(name));
         let (ca, token) = (ca.or_else(|| of_account("ca.crt")), token.or_else(|| of_account("token")));
-        let mut tls = TlsConfig::builder();
+        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(ring);
         if let Some(path) = &ca {
             let wrong = |cause: String| ApiError::Place(format!("{}: {cause}", path.display()));
             let text = std::fs::read(path).map_err(|cause| wrong(cause.to_string()))?;
@@ -99,11 +101,13 @@ impl Client {
                 Ok(ureq::tls::PemItem::Certificate(one)) => Some(one),
                 _ => None,
             });
-            let all: Vec<Certificate<'static>> = all.collect();
+            let all = all.collect::<Vec<Certificate<'static>>>();
             if all.is_empty() {
                 return Err(wrong("it holds no certificate".to_owned()));
             }
             tls = tls.root_certs(RootCerts::Specific(Arc::new(all)));
+        } else if server.starts_with("https:") {
+            return Err(ApiError::Place("name the server's authority by --ca".to_owned()));
         }
         let agent = ureq::Agent::config_builder()
             .tls_config(tls.build())
@@ -120,24 +124,23 @@ impl Client {
         Ok(Self { agent, server, token })
     }
 
-    pub fn list<T: DeserializeOwned>(&self, path: &str, query: &str) -> Result<List<T>, ApiError> {
-        let what = format!("listing {path}");
-        let body = self.get(&format!("{path}?{query}"), &what)?;
-        let reader = BufReader::new(body.into_reader().take(LIST_MAX));
+    /// `collection` is a path with a query.
+    pub fn list<T: DeserializeOwned>(&self, collection: &str) -> Result<List<T>, ApiError> {
+        let what = format!("listing {collection}");
+        let reader = BufReader::new(self.get(collection, &what)?.into_reader().take(LIST_MAX));
         serde_json::from_reader(reader).map_err(|cause| failed(&what, cause))
     }
 
     /// Each change since `version`, which follows, until the server ends the watch.
     pub fn watch<T: DeserializeOwned>(
         &self,
-        path: &str,
-        query: &str,
+        collection: &str,
         version: &mut String,
         mut tell: impl FnMut(News<T>),
     ) -> Result<(), ApiError> {
-        let what = format!("watching {path}");
+        let what = format!("watching {collection}");
         let asked = format!(
-            "{path}?{query}&watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_S}&resourceVersion={version}"
+            "{collection}&watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_S}&resourceVersion={version}"
         );
         let mut lines = BufReader::new(self.get(&asked, &what)?.into_reader());
         let mut line = Vec::new();
@@ -174,18 +177,24 @@ impl Client {
 
     /// Adds an object to a collection.
     pub fn post(&self, path: &str, object: &Value) -> Result<(), ApiError> {
-        let what = format!("posting to {path}");
         let request = self.agent.post(self.address(path)).header("content-type", "application/json");
-        let sent = self.authorised(request).send(object.to_string());
-        checked(sent.map_err(|cause| failed(&what, cause))?, &what).map(drop)
+        self.send(request, object, format!("posting to {path}"))
     }
 
     /// Changes the named fields of an object.
     pub fn patch(&self, path: &str, fields: &Value) -> Result<(), ApiError> {
-        let what = format!("patching {path}");
-        let request =
-            self.agent.patch(self.address(path)).header("content-type", "application/merge-patch+json");
-        let sent = self.authorised(request).send(fields.to_string());
+        let request = self.agent.patch(self.address(path));
+        let request = request.header("content-type", "application/merge-patch+json");
+        self.send(request, fields, format!("patching {path}"))
+    }
+
+    fn send(
+        &self,
+        request: ureq::RequestBuilder<WithBody>,
+        body: &Value,
+        what: String,
+    ) -> Result<(), ApiError> {
+        let sent = self.authorised(request).send(body.to_string());
         checked(sent.map_err(|cause| failed(&what, cause))?, &what).map(drop)
     }
 

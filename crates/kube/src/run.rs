@@ -7,7 +7,7 @@ use crate::limits::Limits;
 use crate::node::{Pod, Refused, Verdict, difference, service_name, verdicts};
 use crate::told::{Note, Told, words};
 use crate::watcher::watch;
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use daemon::ControlError;
 use linux::Root;
 use serde::Deserialize;
@@ -43,27 +43,10 @@ struct ConfigMap {
 pub fn run(client: Client, options: Options, ends: &AtomicBool) -> Result<()> {
     let (namespace, name) = &options.limits;
     let (sender, messages) = channel();
-    let collections = [
-        ("/api/v1/pods".to_owned(), format!("fieldSelector=spec.nodeName%3D{}", options.node), true),
-        (
-            format!("/api/v1/namespaces/{namespace}/configmaps"),
-            format!("fieldSelector=metadata.name%3D{name}"),
-            false,
-        ),
-    ];
-    for (path, query, is_of_pods) in collections {
-        let (client, sender) = (client.clone(), sender.clone());
-        std::thread::Builder::new()
-            .name("watch".to_owned())
-            .spawn(move || {
-                if is_of_pods {
-                    watch(&client, &path, &query, &sender, Message::Pods);
-                } else {
-                    watch(&client, &path, &query, &sender, Message::Limits);
-                }
-            })
-            .context("starting a thread")?;
-    }
+    let pods = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", options.node);
+    watch(client.clone(), pods, sender.clone(), Message::Pods)?;
+    let limits = format!("/api/v1/namespaces/{namespace}/configmaps?fieldSelector=metadata.name%3D{name}");
+    watch(client.clone(), limits, sender, Message::Limits)?;
     let mut node = Node::new(client, options);
     let (mut looked, mut pause) = (linux::now(), TICK);
     while !ends.load(Ordering::Relaxed) {
@@ -250,9 +233,7 @@ impl Node {
                 let path =
                     format!("/api/v1/namespaces/{}/pods/{}", pod.metadata.namespace, pod.metadata.name);
                 // The uid guards against a new pod of the same name.
-                let fields = json!({ "metadata": {
-                    "uid": uid, "annotations": { STATUS: state },
-                }});
+                let fields = json!({ "metadata": { "uid": uid, "annotations": { STATUS: state } } });
                 match self.client.patch(&path, &fields) {
                     Err(error) if error.is_forbidden() => {
                         self.may_patch = false;

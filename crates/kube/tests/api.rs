@@ -76,7 +76,7 @@ fn a_watch_that_breaks_off_goes_on_from_its_version_and_one_that_is_gone_lists_a
         answer("200 OK", LIST),
     ]);
     let (sender, receiver) = channel();
-    std::thread::spawn(move || watch(&client(&address), "/api/v1/pods", "x=y", &sender, seen));
+    watch(client(&address), "/api/v1/pods?x=y".to_owned(), sender, seen).unwrap();
     let told: Vec<String> = (0..5).map(|_| receiver.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
     assert_eq!(told, ["all 1", "is b", "away", "away", "all 1"]);
     drop(receiver);
@@ -112,8 +112,7 @@ fn a_refusal_says_the_servers_reason() {
 fn a_line_without_end_is_not_read_for_ever() {
     let (address, _answering) = serve(vec![stream(&[&"x".repeat(5 << 20)])]);
     let mut version = "1".to_owned();
-    let error =
-        client(&address).watch::<Pod>("/p", "", &mut version, |_| panic!("nothing came")).unwrap_err();
+    let error = client(&address).watch::<Pod>("/p?", &mut version, |_| panic!("nothing came")).unwrap_err();
     assert!(error.to_string().contains("does not end"), "{error}");
 }
 
@@ -123,4 +122,6 @@ fn without_a_server_the_remedy_is_told() {
     assert!(error.contains("--server"), "{error}");
     let missing = Client::new(Some("https://127.0.0.1:1"), Some("/nowhere/ca.crt".into()), None).unwrap_err();
     assert!(missing.to_string().contains("/nowhere/ca.crt"), "{missing}");
+    let unknown = Client::new(Some("https://127.0.0.1:1"), None, None).unwrap_err();
+    assert!(unknown.to_string().contains("--ca"), "{unknown}");
 }
