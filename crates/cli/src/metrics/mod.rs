@@ -7,6 +7,7 @@
 //!   daemon.rs       the daemon (`roost daemon --metrics`): one page for all that it runs
 //!   govern.rs, hurry_up.rs, quiesce.rs, wake.rs     the parts of that page
 //!   stage.rs        a staged-burst proxy (`roost stage --metrics`)
+//!   otlp.rs         any of them sent to an OpenTelemetry collector
 //! ```
 //!
 //! Everything on a page is composed on request. Serving, short descriptors and strangers are the
@@ -20,6 +21,7 @@ mod reference;
 pub mod daemon;
 pub mod govern;
 mod hurry_up;
+mod otlp;
 mod quiesce;
 pub mod sleep;
 mod stage;
@@ -49,8 +51,10 @@ use std::sync::Arc;
 struct Route {
     path: &'static str,
     kind: &'static str,
-    compose: Arc<dyn Fn() -> Option<String> + Send + Sync>,
+    compose: Compose,
 }
+
+type Compose = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// The kind of a page of metrics.
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -100,6 +104,9 @@ fn serve(address: SocketAddr, names: &Names, routes: Vec<Route>) -> Result<Socke
     let address = listener.local_addr().context("preparing the metrics page")?;
     let mut router = Router::new();
     for Route { path, kind, compose } in routes {
+        if path == "/metrics" {
+            push(address, Arc::clone(&compose))?;
+        }
         router = router.route(path, get(move || std::future::ready(answer(kind, compose()))));
     }
     let hosts = Hosts::Named(names.place.as_ref().map_or_else(Vec::new, |place| place.names.clone()));
@@ -107,6 +114,19 @@ fn serve(address: SocketAddr, names: &Names, routes: Vec<Route>) -> Result<Socke
     http::serve("metrics", listener, router, Limits::PAGE, hosts, std::future::pending())
         .context("preparing the metrics page")?;
     Ok(address)
+}
+
+/// Sends the page over OTLP as well, where the environment asks for it.
+fn push(address: SocketAddr, page: Compose) -> Result<()> {
+    match otlp::Settings::from(|name| std::env::var(name).ok()) {
+        Ok(Some(settings)) => otlp::push(settings, address.to_string(), page).context("starting a thread"),
+        Ok(None) => Ok(()),
+        // A service is governed even where its metrics cannot be sent.
+        Err(fault) => {
+            eprintln!("roost: no metrics are sent over OTLP: {fault}");
+            Ok(())
+        }
+    }
 }
 
 /// The same with a status, as metrics and as JSON.
