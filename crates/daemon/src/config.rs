@@ -375,11 +375,8 @@ impl Target {
         let found = match self {
             Self::Port(port) => service::of_port(root, *port)?,
             Self::Pid(pid) => service::of_process(root, *pid)?,
-            Self::Cgroup(folder, port) => {
-                let mut found = service::of_cgroup(root, folder)?;
-                found.ports.retain(|listens| port.is_none_or(|port| port == *listens));
-                found
-            }
+            Self::Cgroup(folder, None) => service::of_cgroup(root, folder)?,
+            Self::Cgroup(folder, Some(port)) => service::of_cgroup_and_port(root, folder, *port)?,
             Self::Unit(unit) => service::of_unit(root, unit)?,
         };
         found.with_port()

@@ -102,7 +102,7 @@ pub use processes::thread_places::{Kick, Occupant, PlaceState, ThreadPlace, Thre
 pub use processes::threads::{cpus_of_process, of_process as threads_of_process};
 pub use processes::{code_files, service, signals, symbols};
 pub use root::{FileError, Gaps, Root};
-pub use run_place::run_place;
+pub use run_place::{run_folder, run_place};
 pub use system::cache::{Cache, caches};
 pub use system::clock::{now, sleep_until, want_exact_timers};
 pub use system::counters::{CounterUnit, counter_units};

@@ -46,7 +46,7 @@ pub fn run_place(root: &Root) -> PathBuf {
 }
 
 /// The folder, made if need be, and fit to be trusted.
-pub(crate) fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
+pub fn run_folder(root: &Root) -> Result<PathBuf, LockError> {
     let path = run_place(root);
     if let Some(parent) = path.parent().filter(|_| *root != Root::system()) {
         // `/run` itself exists on every machine; a bare test root may lack it.

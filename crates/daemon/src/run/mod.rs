@@ -187,6 +187,10 @@ impl Daemon {
         let Options { root, config, file, dry_run, strict, events, observer } = options;
         // First: a second daemon is refused before it touches anything.
         let callers = Callers::at(&config.socket);
+        if config.socket.parent() == Some(&linux::run_place(&root)) {
+            // A kubelet makes it readable by all, who could then hold its lock.
+            linux::run_folder(&root)?;
+        }
         let control = listen(callers.clone(), events.clone())?;
         let audit = match config.audit.as_ref().filter(|_| !dry_run) {
             None => Audit::default(),
@@ -376,14 +380,18 @@ impl Daemon {
                         if report.moved {
                             *settled = Some(linux::now() + SETTLING);
                         }
-                        let ended = report.ended;
+                        let (ended, has_other_cpus) = (report.ended, report.has_other_cpus);
                         all.take(report);
                         if ended {
-                            let why = "it has ended; looking for it again".to_owned();
+                            let (why, wait) = match has_other_cpus {
+                                true => ("it has other CPUs, and is taken anew", Duration::ZERO),
+                                false => ("it has ended; looking for it again", FIRST_WAIT),
+                            };
                             // Its second death is news as well.
                             self.log.forget(&slot.config.name);
                             all.notices.push(format!("{}: {why}", slot.config.name));
-                            let state = State::Waiting { why, until: now + FIRST_WAIT, wait: FIRST_WAIT };
+                            let state =
+                                State::Waiting { why: why.to_owned(), until: now + wait, wait: FIRST_WAIT };
                             if let State::Governed { governed, .. } =
                                 std::mem::replace(&mut slot.state, state)
                             {

@@ -309,6 +309,14 @@ fn a_service_whose_governing_panics_is_withdrawn_alone_until_it_is_resumed() {
     assert!(looks["a"] > 2 && looks["b"] > 2, "{looks:?}");
 }
 
+#[test]
+fn the_folder_of_the_socket_is_closed_to_others() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let round = Round::start("", false);
+    let folder = fs::metadata(round.socket().parent().unwrap()).unwrap();
+    assert_eq!(folder.permissions().mode() & 0o777, 0o711);
+}
+
 /// A daemon that goes round on a thread of its own, and stops when it is dropped.
 struct Round {
     folder: tempfile::TempDir,

@@ -13,10 +13,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The cgroup of each pod on this node, by uid: where version 2 is mounted, or version 1's cpuset.
+/// The cgroup of each pod on this node, by uid: in version 2, else in version 1's cpuset.
 pub fn pod_cgroups(root: &Root) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for tree in ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/cpuset"] {
+    // Of version 1 each controller has the pods.
+    let trees = match root.path("sys/fs/cgroup/cgroup.controllers").exists() {
+        true => &["sys/fs/cgroup"][..],
+        false => &["sys/fs/cgroup/cpuset", "sys/fs/cgroup/unified"],
+    };
+    for tree in trees {
         let mut folders = Vec::new();
         collect(&root.path(tree), false, DEEPEST, &mut folders);
         for (uid, folder) in folders {
@@ -81,6 +86,12 @@ mod tests {
             format!("sys/fs/cgroup/docker/kubelet/kubepods/pod{UID}"),
         ] {
             let machine = FakeMachine::intel_server(2);
+            if folder.contains("/cpuset/") {
+                machine
+                    .write(&format!("sys/fs/cgroup/blkio/kubepods/besteffort/pod{UID}/cgroup.procs"), "7\n");
+            } else {
+                machine.write("sys/fs/cgroup/cgroup.controllers", "cpuset cpu\n");
+            }
             machine.write(&format!("{folder}/cri-containerd-42.scope/cgroup.procs"), "7\n");
             let found = pod_cgroups(machine.root());
             assert_eq!(found, BTreeMap::from([(UID.to_owned(), format!("/{folder}"))]), "{folder}");

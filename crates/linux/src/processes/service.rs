@@ -9,9 +9,10 @@
 //! nothing is left because of that, the error says so.
 
 use crate::root::{FileError, Root};
+use machine::CpuList;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// A service: its processes and the TCP ports that they listen on.
@@ -105,6 +106,54 @@ pub fn of_cgroup(root: &Root, folder: &str) -> Result<Service, ServiceError> {
         return Err(ServiceError::Empty(folder.to_owned()));
     }
     Ok(described(root, members))
+}
+
+/// The processes of a cgroup that serve `port`: those of the cgroups in it of which one listens there, as a
+/// pod's container does beside others and the pause; all of them where none does.
+pub fn of_cgroup_and_port(root: &Root, folder: &str, port: u16) -> Result<Service, ServiceError> {
+    let whole = of_cgroup(root, folder)?;
+    let mut serving = BTreeSet::new();
+    for entry in fs::read_dir(root.path(&cgroup_folder(root, folder)?)).into_iter().flatten().flatten() {
+        let mut members = BTreeSet::new();
+        collect_members(&entry.path(), &mut members);
+        if members.iter().any(|&member| listening_ports(root, member).contains(&port)) {
+            serving.extend(members);
+        }
+    }
+    let mut found = if serving.is_empty() { whole } else { described(root, serving) };
+    found.ports.retain(|listens| *listens == port);
+    Ok(found)
+}
+
+/// The file with the CPUs in force for a process of a cgroup: of its own cgroup in there, or of the
+/// nearest above that has them.
+pub fn cpuset_file(root: &Root, folder: &str, process: u32) -> Option<String> {
+    let folder = cgroup_folder(root, folder).ok()?;
+    let holder = holder_of(&root.path(&folder), &process.to_string())?;
+    let mut place = holder.strip_prefix(root.path("")).ok()?.display().to_string();
+    loop {
+        let files = ["cpuset.cpus.effective", "cpuset.effective_cpus"].map(|name| format!("{place}/{name}"));
+        if let Some(file) = files.into_iter().find(|file| root.path(file).exists()) {
+            return Some(file);
+        }
+        place.truncate(place.rfind('/')?);
+    }
+}
+
+/// The CPUs in such a file; `None` once the cgroup is gone.
+pub fn cpus_in_force(root: &Root, file: &str) -> Option<CpuList> {
+    root.parse(file, "a list of CPUs such as 0-3,8").ok()
+}
+
+fn holder_of(folder: &Path, process: &str) -> Option<PathBuf> {
+    let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    if members.lines().any(|member| member == process) {
+        return Some(folder.to_owned());
+    }
+    let below = fs::read_dir(folder).ok()?.flatten();
+    below
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .find_map(|entry| holder_of(&entry.path(), process))
 }
 
 /// The folder of a cgroup, below the root: from its whole path, or from that inside a tree.

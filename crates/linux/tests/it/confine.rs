@@ -234,6 +234,56 @@ fn a_service_that_becomes_another_program_is_still_the_same() {
     }
 }
 
+/// A cpuset of version 1, which goes with its last process.
+struct Own(std::path::PathBuf);
+
+impl Own {
+    fn with(service: &Running, cpus: &CpuList) -> Option<Self> {
+        let all = Path::new("/sys/fs/cgroup/cpuset");
+        let own = Self(all.join(format!("roost-test-{}", std::process::id())));
+        if let Err(error) = fs::create_dir(&own.0) {
+            eprintln!("SKIPPED: no cpuset of version 1 can be made here: {error}");
+            return None;
+        }
+        fs::write(own.0.join("cpuset.mems"), fs::read(all.join("cpuset.mems")).unwrap()).unwrap();
+        own.set(cpus);
+        fs::write(own.0.join("cgroup.procs"), service.pid().to_string()).unwrap();
+        Some(own)
+    }
+
+    fn set(&self, cpus: &CpuList) {
+        fs::write(self.0.join("cpuset.cpus"), cpus.to_string()).unwrap();
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_cpuset_that_another_program_changes_is_followed() {
+    let Some((first, second)) = two_cpus() else { return };
+    let both = CpuList([CpuId(first), CpuId(second)].into());
+    let (_folder, root) = machine();
+    let mut service = Running::start();
+    service.thread(None);
+    let Some(own) = Own::with(&service, &both) else { return };
+    let all_on = |cpus: &CpuList| service.masks().values().all(|mask| *mask == cpus.to_string());
+    for (before, asked, now) in [(&both, first, &one(second)), (&one(second), second, &both)] {
+        let mut confiner = open(&root, &service, ConfineActuator::Affinity).unwrap();
+        assert_eq!(confiner.allowed(), before);
+        confiner.confine(&one(asked)).unwrap();
+        assert!(all_on(&one(asked)), "{:?}", service.masks());
+        own.set(now);
+        confiner.follow(before);
+        assert!(all_on(now), "{:?}", service.masks());
+    }
+    drop(service);
+    drop(own);
+}
+
 #[test]
 fn a_service_that_ends_is_told_and_leaves_nothing() {
     let Some((_, second)) = two_cpus() else { return };

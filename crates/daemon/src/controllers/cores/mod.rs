@@ -75,6 +75,8 @@ pub struct Governed {
     /// Knows which services need which CPUs, and moves all other processes accordingly.
     park: Option<Park>,
     last_usage: Vec<CpuUsage>,
+    /// The file of its cpuset, and the CPUs in force there.
+    cpuset: Option<(String, CpuList)>,
     recording: Option<RotatingLog>,
     /// Commands that could not be carried out yet.
     pending: Option<Decision>,
@@ -104,6 +106,8 @@ pub struct EpochReport {
     /// The service's CPUs have changed: counting begins anew.
     pub moved: bool,
     pub ended: bool,
+    /// It has ended for us alone: its cpuset is another, and it is to be taken anew.
+    pub has_other_cpus: bool,
 }
 
 impl Governed {
@@ -150,6 +154,10 @@ impl Governed {
 
     pub fn epoch(&mut self, now: Instant, mut holder: Option<&mut IdleLimits>, report: &mut EpochReport) {
         self.epochs += 1;
+        self.look_at_cpuset(report);
+        if report.ended {
+            return;
+        }
         self.retry_pending(now, holder.as_deref_mut(), report);
         self.look_for_drift(now, holder.as_deref_mut(), report);
         if report.ended {
@@ -183,6 +191,25 @@ impl Governed {
         {
             report.notices.push(format!("{}: recording ends here: {error}", self.config.name));
             self.recording = None;
+        }
+    }
+
+    /// A kubelet gives containers other CPUs while they run. They are followed at once, and not fought:
+    /// by affinity, only where the service has a cpuset of its own.
+    fn look_at_cpuset(&mut self, report: &mut EpochReport) {
+        let Some((file, before)) = &self.cpuset else { return };
+        let Some(confiner) = self.confiner.as_mut().filter(|confiner| confiner.place().is_none()) else {
+            return;
+        };
+        match linux::service::cpus_in_force(&self.root, file) {
+            Some(now) if now != *before => {
+                confiner.follow(before);
+                report
+                    .notices
+                    .push(format!("{}: its cpuset has changed: {before} -> {now}", self.config.name));
+                (report.ended, report.has_other_cpus) = (true, true);
+            }
+            _ => {}
         }
     }
 

@@ -3,7 +3,7 @@
 use super::own::Own;
 use super::{EpochReport, Governed};
 use crate::clocks::{self, Pace};
-use crate::config::{Config, ServiceConfig};
+use crate::config::{Config, ServiceConfig, Target};
 use crate::controllers::cores::telemetry::Telemetry;
 use linux::arbiter::ClockMeans;
 use linux::service::{Service, ServiceError};
@@ -145,6 +145,7 @@ impl Governed {
         let recording = recording.transpose()?;
         let premature = premature_sleeps(root, config, &prospect.allowed, report);
         let pace = pace(config, &prospect.allowed)?;
+        let cpuset = cpuset(root, config, &prospect.service);
         let mut usage = UsageMeter::start(root, &prospect.allowed, now);
         let last_usage = usage.read(now);
         Ok(Self {
@@ -163,6 +164,7 @@ impl Governed {
             clocks: None,
             park: None,
             last_usage,
+            cpuset,
             recording,
             pending: None,
             pending_clocks: BTreeMap::new(),
@@ -177,6 +179,14 @@ impl Governed {
             missed: 0,
         })
     }
+}
+
+/// The cpuset that another program may change while we govern: the file, and its CPUs.
+fn cpuset(root: &Root, config: &ServiceConfig, service: &Service) -> Option<(String, CpuList)> {
+    let Target::Cgroup(folder, _) = &config.target else { return None };
+    let file = linux::service::cpuset_file(root, folder, *service.processes.first()?)?;
+    let cpus = linux::service::cpus_in_force(root, &file)?;
+    Some((file, cpus))
 }
 
 /// Counting costs an interrupt for each CPU and epoch, so only where it decides something.

@@ -319,6 +319,20 @@ impl Confiner {
         lines
     }
 
+    /// Puts everything back after the service's cpuset has changed. A thread that could use all of
+    /// `before`, the CPUs of the cpuset until now, may use all of those that it has now.
+    pub fn follow(&mut self, before: &CpuList) {
+        let free = match &self.means {
+            Means::Threads(threads) => threads.that_had(&self.journal, before),
+            Means::Cpuset(_) | Means::Unit(_) => Vec::new(),
+        };
+        self.release();
+        for thread in free {
+            // It may have ended.
+            let _ = kernel::set_all_cpus(thread);
+        }
+    }
+
     /// Settles on `wanted`, or on the best that works, and notes why a better one does not.
     fn choose(&mut self, wanted: Option<ConfineActuator>) -> Result<(), ConfineError> {
         use ConfineActuator::{Affinity, CpusetV1, CpusetV2, Systemd};

@@ -171,6 +171,13 @@ impl Threads {
         Ok(())
     }
 
+    /// The threads that had these CPUs without us.
+    pub(super) fn that_had(&self, journal: &Journal, cpus: &CpuList) -> Vec<u32> {
+        let before = |known: &Known| journal.held().get(&known.path)?.before.parse::<CpuList>().ok();
+        let all = self.0.iter().filter(|(_, known)| before(known).as_ref() == Some(cpus));
+        all.map(|(&thread, _)| thread).collect()
+    }
+
     /// Puts a known thread on its share. True if it had to be moved.
     fn place(
         &mut self,

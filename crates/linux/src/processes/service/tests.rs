@@ -56,6 +56,26 @@ fn a_cgroup_is_its_members_and_those_below() {
     assert!(matches!(of_cgroup(machine.root(), "gone"), Err(ServiceError::NoCgroup(_))));
 }
 
+#[test]
+fn of_a_pod_the_container_that_listens_is_the_service() {
+    let machine = machine();
+    let pod = "sys/fs/cgroup/kubepods/pod1";
+    machine.write(&format!("{pod}/cgroup.procs"), "");
+    for (container, members) in [("pause", "9\n"), ("server", "7\n"), ("sidecar", "8\n")] {
+        machine.write(&format!("{pod}/{container}/cgroup.procs"), members);
+    }
+    let of = |port| of_cgroup_and_port(machine.root(), pod, port).unwrap();
+    assert_eq!((of(11211).processes, of(11211).ports), (BTreeSet::from([7]), BTreeSet::from([11211])));
+    assert_eq!(of(8080).processes, BTreeSet::from([8]));
+    assert_eq!((of(80).processes.len(), of(80).ports.len()), (3, 0), "no process listens there yet");
+    machine.write("sys/fs/cgroup/kubepods/cpuset.cpus.effective", "0-3\n");
+    assert_eq!(cpuset_file(machine.root(), pod, 7).unwrap(), "sys/fs/cgroup/kubepods/cpuset.cpus.effective");
+    machine.write(&format!("{pod}/server/cpuset.effective_cpus"), "2\n");
+    let file = cpuset_file(machine.root(), pod, 7).unwrap();
+    assert_eq!(cpus_in_force(machine.root(), &file), Some("2".parse().unwrap()));
+    assert_eq!((cpuset_file(machine.root(), pod, 77), cpus_in_force(machine.root(), "gone")), (None, None));
+}
+
 /// Two units of one name: the system's (7) and that of a user (8), who chose the name.
 fn namesakes() -> FakeMachine {
     let machine = machine();
