@@ -95,6 +95,8 @@ fn service(pod: &Pod, wish: &Wish, cgroup: &str) -> Result<ServiceConfig, String
     let mut put = |key: &str, value: toml::Value| table.insert(key.to_owned(), value);
     put("name", service_name(&pod.metadata).into());
     put("cgroup", cgroup.into());
+    // Cgroups below a container's would keep the kubelet from changing its cpuset.
+    put("actuator", "affinity".into());
     if let Some(port) = wish.port {
         put("port", i64::from(port).into());
     }

@@ -11,8 +11,8 @@ use anyhow::Result;
 use daemon::ControlError;
 use linux::Root;
 use serde::Deserialize;
-use serde_json::json;
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -69,6 +69,8 @@ pub fn run(client: Client, options: Options, ends: &AtomicBool) -> Result<()> {
 }
 
 const TICK: Duration = Duration::from_secs(1);
+/// Of an outage the newest Events are kept.
+const UNSENT_MOST: usize = 1_000;
 /// Between two looks while no pod waits for anything.
 const SETTLED: Duration = Duration::from_secs(5);
 
@@ -83,6 +85,8 @@ struct Node {
     leases: Leases,
     refused: BTreeMap<String, Refused>,
     told: Told,
+    /// Events and their collections, the oldest first.
+    unsent: VecDeque<(String, Value)>,
     /// The account may not patch pods: they are told by Events alone.
     may_patch: bool,
     /// The last trouble that was said.
@@ -100,6 +104,7 @@ impl Node {
             leases: Leases::at(options.socket),
             refused: BTreeMap::new(),
             told: Told::default(),
+            unsent: VecDeque::new(),
             may_patch: true,
             trouble: BTreeMap::new(),
         }
@@ -194,6 +199,7 @@ impl Node {
             }
         }
         self.tell(&pods, &verdicts);
+        self.send();
         let held = self.leases.held();
         verdicts.iter().all(|(uid, verdict)| matches!(verdict, Verdict::Wrong(_)) || held.contains_key(uid))
     }
@@ -272,10 +278,24 @@ impl Node {
             "source": { "component": "roost", "host": self.name },
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
-        if let Err(error) = self.client.post(&format!("/api/v1/namespaces/{}/events", meta.namespace), &event)
-        {
-            self.say("Events", Some(error.to_string()));
-            self.told.forget(uid);
+        self.unsent.push_back((format!("/api/v1/namespaces/{}/events", meta.namespace), event));
+        if self.unsent.len() > UNSENT_MOST {
+            self.unsent.pop_front();
+        }
+    }
+
+    /// Sends the Events of this step, and those that an outage of the server has left.
+    fn send(&mut self) {
+        while let Some((path, event)) = self.unsent.front() {
+            match self.client.post(path, event) {
+                // A namespace that ends takes no more; neither does a server that forbids it.
+                Err(error @ ApiError::Refused { code: 400 | 403 | 404 | 422, .. }) => {
+                    self.say("Events", Some(error.to_string()));
+                }
+                Err(error) => return self.say("Events", Some(error.to_string())),
+                Ok(()) => self.say("Events", None),
+            }
+            self.unsent.pop_front();
         }
     }
 }
