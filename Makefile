@@ -1,7 +1,8 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
 .PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
-.PHONY: papers papers-quick deb wheel notebooks ray dashboards docs lab-kubernetes clean-runs
+.PHONY: papers papers-quick deb release image package-check wheel notebooks ray dashboards docs
+.PHONY: lab-kubernetes lab-kubelet clean-runs
 
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
@@ -30,7 +31,8 @@ test: ## all tests of this machine: unit, property, conformance and integration 
 
 # An emulator runs eight CPUs in one thread, engines come from Maven Central, a random search needs
 # time: none fits into the time of `make test`.
-test-full: test lab lab-kubernetes test-engines fuzz notebooks ray dashboards ## and kernels, clusters, engines
+test-full: test lab lab-kubernetes lab-kubelet package-check test-engines ## and kernels, clusters, packages, engines
+test-full: fuzz notebooks ray dashboards
 
 fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
 	@# A random search: its finds are told, and are no verdict on the change at hand. Kept inputs
@@ -42,6 +44,10 @@ lab-kubernetes: ## pods governed under a real API server, about five minutes; bu
 	@scripts/setup test
 	cargo build --locked -p roost -p kube
 	@lab/kubernetes build && lab/kubernetes || [ $$? = 3 ]
+
+lab-kubelet: image ## the chart and its image under a real kubelet, about ten minutes; built first from Go, fifteen
+	@scripts/setup cluster
+	@lab/kubelet build && ROOST=target/release/roost lab/kubelet || [ $$? = 3 ]
 
 docs: ## the documentation as a site, each of its links checked: target/docs/book/index.html
 	@scripts/setup build
@@ -119,7 +125,20 @@ papers-quick: ## the same pages in about ten minutes, with wider intervals; goes
 
 deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
 	cargo build --release --locked -p kube
-	scripts/deb target/release/roost target/deb
+	scripts/package deb target/release/roost target/deb
+
+release: ## packages, programs, chart, wheel, contents and checksums, as from any other folder: target/release-files
+	@scripts/setup release
+	scripts/release
+
+image: deb ## the image of charts/roost, an OCI archive: target/image/roost-image.tar
+	@scripts/setup release
+	scripts/image target/deb/roost_*.deb target/image
+
+package-check: ## .deb and .rpm installed, upgraded and removed; two releases compared; an hour
+	@scripts/setup release
+	lab/packages
+	scripts/release --check
 
 notebooks: ## python/notebooks, one for each paper, with few requests; the reference of the package
 	@scripts/setup test

@@ -17,7 +17,7 @@ const STAND_IN: &str =
     "#!/bin/bash\n[ $# = 0 ] || printf '%s\\0' \"$@\" >> \"$TOLD\"\nprintf '\\0' >> \"$TOLD\"\n";
 
 /// Programs besides `roost` that examples call.
-const OTHERS: [&str; 23] = [
+const OTHERS: [&str; 26] = [
     "apt",
     "cargo",
     "cat",
@@ -37,7 +37,10 @@ const OTHERS: [&str; 23] = [
     "pgrep",
     "pidof",
     "pip",
+    "rpm",
+    "sha256sum",
     "sleep",
+    "ssh-keygen",
     "systemctl",
     "tee",
     "zig",
