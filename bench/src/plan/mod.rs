@@ -6,10 +6,14 @@
 //! (`predictions.json`; `--predict` ends there, `--predicted FILE` takes them up). Then each setting
 //! runs in each round, in random order, and [`judge`] compares.
 //!
+//! A run on a machine that is slower than at the recording, or partly away ([`host`]), is made again, four
+//! times at most; one that still is on another machine is kept and does not count.
+//!
 //! Times are the service's own, seen by `roost observe` in both; so are busy CPUs and wake-ups. The
 //! generator is `roost load` on the same CPUs, and part of recording and model; it sleeps until each
 //! request is due, as clients do that do not spin. Wake-up times are those of `roost doctor --probe`.
 
+mod host;
 mod judge;
 mod services;
 
@@ -138,6 +142,8 @@ struct Case {
     service: String,
     share: f64,
     rate: f64,
+    /// The pace of the machine just after its recording, in seconds; see [`host::pace`].
+    pace_s: f64,
     /// By setting, in the order of [`METRICS`].
     predicted: BTreeMap<String, [Option<f64>; 4]>,
     /// Whether the plan trusts its own model, in its words.
@@ -185,6 +191,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     conclude(run, &cells, &cases)
 }
 
+/// Of a run on a machine that is another than at the recording.
+const TRIES: u32 = 4;
+
 const PREDICTIONS: &str = "predictions.json";
 
 /// One recording for each load of each service, and the plan made of it.
@@ -207,7 +216,8 @@ fn predictions(args: &Args, found: &[(Service, PathBuf)], folder: &Path) -> Resu
             let rate = capacity * share;
             let place = folder.join(format!("plan-{service}-{share}"));
             watched(args, &server, rate, None, Some(&probed), &place)?;
-            cases.push(planned(*service, share, rate, cores, &place)?);
+            let pace_s = host::pace(&linux::allowed_cpus().map_err(usage)?)?;
+            cases.push(Case { pace_s, ..planned(*service, share, rate, cores, &place)? });
         }
     }
     let text = serde_json::to_string_pretty(&cases)?;
@@ -248,6 +258,7 @@ fn planned(service: Service, share: f64, rate: f64, cores: usize, place: &Path) 
         service: service.to_string(),
         share,
         rate,
+        pace_s: 0.0,
         predicted: Setting::ALL.iter().map(|&setting| (setting.to_string(), of(setting))).collect(),
         fidelity: reasons.filter_map(|reason| Some(reason.as_str()?.to_owned())).collect(),
     })
@@ -329,15 +340,29 @@ fn measured(
 ) -> Result<Vec<Cell>> {
     let server = service.start(args, program)?;
     let folder = tempfile::tempdir().context("a folder for observations")?;
+    let cpus = linux::allowed_cpus().map_err(usage)?;
     let mut values: BTreeMap<Setting, Vec<[Option<f64>; 4]>> = BTreeMap::new();
     let name = format!("{} at {:.0} %", case.service, case.share * 100.0);
     run.rounds(&name, args.rounds, &Setting::ALL, |&setting, round| {
         let place = folder.path().join(format!("{round}-{}", setting as u8));
-        let found =
-            watched(args, &server, case.rate * setting.load(), setting.governing(cores), None, &place)?;
-        values.entry(setting).or_default().push(found);
+        let once =
+            || watched(args, &server, case.rate * setting.load(), setting.governing(cores), None, &place);
+        let mut tries = 1;
+        let (found, other) = loop {
+            let (found, other) = host::watched(&cpus, case.pace_s, once)?;
+            let Some(why) = &other else { break (found, other) };
+            eprintln!("{name}, {setting}: {why}");
+            if tries == TRIES {
+                break (found, other);
+            }
+            tries += 1;
+            let _ = std::fs::remove_dir_all(&place);
+        };
+        if other.is_none() {
+            values.entry(setting).or_default().push(found);
+        }
         let known = METRICS.into_iter().zip(found);
-        Ok(Measured::of(known.filter_map(|(metric, value)| Some((metric, value?)))))
+        Ok(Measured::of(known.filter_map(|(metric, value)| Some((metric, value?)))).valid(other.is_none()))
     })?;
     let cell = |setting: Setting| {
         let runs = values.get(&setting).map_or(&[][..], Vec::as_slice);
