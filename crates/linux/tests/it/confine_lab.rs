@@ -4,7 +4,8 @@
 
 use crate::confine::dies_at;
 use crate::service::{Running, machine, mask};
-use linux::{ConfineActuator, ConfineError, ConfineOptions, Confiner, restore};
+use linux::service::{cpus_in_force, cpuset_file};
+use linux::{ConfineActuator, ConfineError, ConfineOptions, Confiner, Root, restore};
 use machine::CpuList;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,6 +130,38 @@ fn where_the_controller_was_enabled_already_all_cpus_come_back() {
     confiner.confine(&cpus("3")).unwrap();
     drop(confiner);
     assert_eq!((fs::read_to_string(shop.cpus()).unwrap().trim(), mask(thread).as_str()), ("1-6", "1-6"));
+    for file in enabled.iter().rev() {
+        fs::write(file, "-cpuset").unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs cgroups of version 2 and eight CPUs: lab/run confine"]
+fn a_cpuset_that_a_kubelet_changes_is_followed_by_affinity() {
+    let (_folder, root) = machine();
+    let shop = Shop::open("lab-follows");
+    let mut service = Running::start();
+    service.thread(None);
+    shop.take_in(service.pid());
+    let enabled = [Path::new(CGROUPS), &shop.slice].map(|folder| folder.join("cgroup.subtree_control"));
+    for file in &enabled {
+        fs::write(file, "+cpuset").unwrap();
+    }
+    let set = |text: &str| fs::write(shop.cpus(), text).unwrap();
+    set("0-3");
+    let file = cpuset_file(&Root::system(), shop.slice.to_str().unwrap(), service.pid()).unwrap();
+    for (before, asked, now) in [("0-3", "0", "2-3"), ("2-3", "2", "2-6"), ("2-6", "5", "0-7")] {
+        assert_eq!(cpus_in_force(&Root::system(), &file), Some(cpus(before)));
+        let affinity =
+            ConfineOptions { actuator: Some(ConfineActuator::Affinity), ..ConfineOptions::new("lab") };
+        let mut confiner = Confiner::open(&root, &service.service(), affinity).unwrap();
+        assert_eq!(confiner.allowed(), &cpus(before));
+        confiner.confine(&cpus(asked)).unwrap();
+        set(now);
+        confiner.follow(&cpus(before));
+        assert!(service.masks().values().all(|mask| mask == now), "{now}: {:?}", service.masks());
+    }
+    drop(service);
     for file in enabled.iter().rev() {
         fs::write(file, "-cpuset").unwrap();
     }
