@@ -17,12 +17,13 @@ const STAND_IN: &str =
     "#!/bin/bash\n[ $# = 0 ] || printf '%s\\0' \"$@\" >> \"$TOLD\"\nprintf '\\0' >> \"$TOLD\"\n";
 
 /// Programs besides `roost` that examples call.
-const OTHERS: [&str; 26] = [
+const OTHERS: [&str; 27] = [
     "apt",
     "cargo",
     "cat",
     "clang",
     "curl",
+    "env",
     "helm",
     "install",
     "ip",
