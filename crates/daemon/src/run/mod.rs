@@ -187,9 +187,12 @@ impl Daemon {
         let Options { root, config, file, dry_run, strict, events, observer } = options;
         // First: a second daemon is refused before it touches anything.
         let callers = Callers::at(&config.socket);
-        if config.socket.parent() == Some(&linux::run_place(&root)) {
-            // A kubelet makes it readable by all, who could then hold its lock.
-            linux::run_folder(&root)?;
+        if config.socket.parent() == Some(&linux::run_place(&root))
+            // A kubelet makes it readable by all, who could then hold its lock. One that cannot be made is
+            // the socket's trouble.
+            && let Err(error @ LockError::Unsafe { .. }) = linux::run_folder(&root)
+        {
+            return Err(error.into());
         }
         let control = listen(callers.clone(), events.clone())?;
         let audit = match config.audit.as_ref().filter(|_| !dry_run) {
