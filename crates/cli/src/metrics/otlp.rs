@@ -87,6 +87,8 @@ pub fn push(mut settings: Settings, instance: String, page: Compose) -> std::io:
     settings.resource.entry("host.name".to_owned()).or_insert(host);
     settings.resource.entry("service.instance.id".to_owned()).or_insert(instance);
     let began = SystemTime::now();
+    // A password in the URL is not for the log.
+    let place = settings.url.rsplit('@').next().unwrap_or_default().to_owned();
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(PATIENCE))
         // A collector is nearby; a proxy for the world outside does not know it.
@@ -97,25 +99,23 @@ pub fn push(mut settings: Settings, instance: String, page: Compose) -> std::io:
     let sending = move || {
         let mut is_well = true;
         loop {
-            let Some(text) = page() else {
-                std::thread::sleep(settings.interval);
-                continue;
-            };
-            let body = request(&text, &settings.resource, began, SystemTime::now()).encode_to_vec();
-            let mut post = agent.post(&settings.url).header("content-type", "application/x-protobuf");
-            for (name, value) in &settings.headers {
-                post = post.header(name, value);
-            }
-            match post.send(&body) {
-                Err(error) if is_well => {
-                    eprintln!("roost: no metrics arrive at {}: {error}; they are sent on", settings.url);
-                    is_well = false;
+            if let Some(text) = page() {
+                let body = request(&text, &settings.resource, began, SystemTime::now()).encode_to_vec();
+                let mut post = agent.post(&settings.url).header("content-type", "application/x-protobuf");
+                for (name, value) in &settings.headers {
+                    post = post.header(name, value);
                 }
-                Ok(_) if !is_well => {
-                    eprintln!("roost: metrics arrive at {} again", settings.url);
-                    is_well = true;
+                match post.send(&body) {
+                    Err(error) if is_well => {
+                        eprintln!("roost: no metrics arrive at {place}: {error}; they are sent on");
+                        is_well = false;
+                    }
+                    Ok(_) if !is_well => {
+                        eprintln!("roost: metrics arrive at {place} again");
+                        is_well = true;
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
             std::thread::sleep(settings.interval);
         }

@@ -145,6 +145,13 @@ pub fn cpus_in_force(root: &Root, file: &str) -> Option<CpuList> {
     root.parse(file, "a list of CPUs such as 0-3,8").ok()
 }
 
+/// The CPUs in such a file, where they are others than `before`. Those that are offline are in none.
+pub fn other_cpus(root: &Root, file: &str, before: &CpuList) -> Option<CpuList> {
+    let (now, online) = (cpus_in_force(root, file)?, crate::online_cpus(root).ok()?);
+    let left: BTreeSet<_> = before.0.intersection(&online.0).copied().collect();
+    (now.0 != left).then_some(now)
+}
+
 fn holder_of(folder: &Path, process: &str) -> Option<PathBuf> {
     let members = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     if members.lines().any(|member| member == process) {

@@ -201,16 +201,10 @@ impl Governed {
         let Some(confiner) = self.confiner.as_mut().filter(|confiner| confiner.place().is_none()) else {
             return;
         };
-        match linux::service::cpus_in_force(&self.root, file) {
-            Some(now) if now != *before => {
-                confiner.follow(before);
-                report
-                    .notices
-                    .push(format!("{}: its cpuset has changed: {before} -> {now}", self.config.name));
-                (report.ended, report.has_other_cpus) = (true, true);
-            }
-            _ => {}
-        }
+        let Some(now) = linux::service::other_cpus(&self.root, file, before) else { return };
+        confiner.follow(before);
+        report.notices.push(format!("{}: its cpuset has changed: {before} -> {now}", self.config.name));
+        (report.ended, report.has_other_cpus) = (true, true);
     }
 
     /// The tail at this goal's percentile is told, where the service has no goal of its own; its

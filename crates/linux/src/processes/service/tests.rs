@@ -73,6 +73,9 @@ fn of_a_pod_the_container_that_listens_is_the_service() {
     machine.write(&format!("{pod}/server/cpuset.effective_cpus"), "2\n");
     let file = cpuset_file(machine.root(), pod, 7).unwrap();
     assert_eq!(cpus_in_force(machine.root(), &file), Some("2".parse().unwrap()));
+    machine.write("sys/devices/system/cpu/online", "0-2\n");
+    let other = |before: &str| other_cpus(machine.root(), &file, &before.parse().unwrap());
+    assert_eq!((other("2"), other("2-3"), other("0,2")), (None, None, Some("2".parse().unwrap())));
     assert_eq!((cpuset_file(machine.root(), pod, 77), cpus_in_force(machine.root(), "gone")), (None, None));
 }
 
