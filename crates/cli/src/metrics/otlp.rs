@@ -26,6 +26,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A collector that has not answered by then is asked again an interval later.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// A page that is not there yet is asked for again after this time.
+const SOON: Duration = Duration::from_secs(1);
 /// The default of OTEL_METRIC_EXPORT_INTERVAL in OpenTelemetry's specification.
 const INTERVAL: Duration = Duration::from_secs(60);
 const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
@@ -99,7 +101,9 @@ pub fn push(mut settings: Settings, instance: String, page: Compose) -> std::io:
     let sending = move || {
         let mut is_well = true;
         loop {
-            if let Some(text) = page() {
+            let text = page();
+            let is_there = text.is_some();
+            if let Some(text) = text {
                 let body = request(&text, &settings.resource, began, SystemTime::now()).encode_to_vec();
                 let mut post = agent.post(&settings.url).header("content-type", "application/x-protobuf");
                 for (name, value) in &settings.headers {
@@ -117,7 +121,7 @@ pub fn push(mut settings: Settings, instance: String, page: Compose) -> std::io:
                     _ => {}
                 }
             }
-            std::thread::sleep(settings.interval);
+            std::thread::sleep(if is_there { settings.interval } else { SOON.min(settings.interval) });
         }
     };
     std::thread::Builder::new().name("otlp".to_owned()).spawn(sending).map(drop)
