@@ -55,8 +55,8 @@ docs: ## the documentation as a site, each of its links checked: target/docs/boo
 
 dashboards: ## each panel of config/grafana and each alert against a real Prometheus, two minutes, as root
 	@scripts/setup test
-	cargo build --locked -p roost
-	ROOST="$${CARGO_TARGET_DIR:-target}/debug/roost" scripts/dashboards $(DASHBOARDS)
+	$(if $(ROOST),,cargo build --locked -p roost)
+	ROOST="$(or $(ROOST),$${CARGO_TARGET_DIR:-target}/debug/roost)" scripts/dashboards $(DASHBOARDS)
 
 test-engines: ## the agent in Elasticsearch, OpenSearch, Solr, plain Java servers; about ten minutes
 	@scripts/setup engines
