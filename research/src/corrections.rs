@@ -239,7 +239,7 @@ pub struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// In these figures; of their other numbers, in those that the correction names in full. `length`
-    /// gives a document the length of the figure's own runs.
+    /// gives a document the length of the studies'.
     pub fn new(
         library: &'a Library,
         correction: &'a Correction,
@@ -269,12 +269,14 @@ impl<'a> Plan<'a> {
 
     /// Each with the figure that it is of, as a place among those that were given.
     pub fn runs_by_figure(&self) -> Vec<(usize, &Planned)> {
-        let of_claim = |(claim, at): &(&Claim, usize)| {
-            let (board, figure) = (&self.boards[*at][1], self.figures[*at]);
+        let sides = self.claims.iter().flat_map(|&(claim, at)| {
+            self.boards[at].iter().map(move |board| (claim, self.figures[at], board))
+        });
+        let runs = sides.flat_map(|(claim, figure, board)| {
             let places = claim.needs(board).unwrap_or_default();
             places.into_iter().map(move |place| (figure, &board.places[place].planned))
-        };
-        self.claims.iter().flat_map(of_claim).collect()
+        });
+        runs.collect()
     }
 
     /// Whether each of its boards has other runs without it; `None` if it has none.

@@ -144,6 +144,12 @@ fn plan(library: &Library, request: &Request) -> Result<Vec<(Study, Board)>> {
 }
 
 impl Request {
+    /// Runs whose difference alone counts: an ESTIMATE varied, a correction undone. The same requests
+    /// arrive on both sides, so the short form is enough; both sides have its length.
+    pub fn compared(&self) -> Self {
+        Self { is_short: !self.is_quick, ..self.clone() }
+    }
+
     /// A scenario with the length that was asked for.
     pub fn length(&self, document: &Document) -> Result<Document> {
         let run = document.scenario().map_err(usage)?.run;
@@ -199,10 +205,14 @@ pub fn reproduce<'a>(
         if names.is_empty() { Ok(None) } else { library.select(names).map(Some) }
     };
     let (only_varied, only_undone) = (some(&request.vary)?, some(&request.undo)?);
-    let length = |document: &Document| request.length(document);
+    let compared = request.compared();
+    let length = |document: &Document| compared.length(document);
+    let varies = request.sensitivity || only_varied.is_some();
+    let undoes = request.corrections || only_undone.is_some();
+    let shorter = if varies || undoes { plan(library, &compared)? } else { Vec::new() };
     let mut plans: Vec<Option<Plan<'_>>> = Vec::new();
-    if request.sensitivity || !request.vary.is_empty() {
-        for (study, _) in &planned {
+    if varies {
+        for (study, _) in &shorter {
             let plan = is_among(study, only_varied.as_ref())
                 .then(|| Plan::new(library, study, claims(&library.headlines, study), length));
             plans.push(plan.transpose()?);
@@ -212,8 +222,8 @@ pub fn reproduce<'a>(
     // Their figures, as places among all that were planned.
     let meant: Vec<usize> =
         (0..planned.len()).filter(|&at| is_among(&planned[at].0, only_undone.as_ref())).collect();
-    if request.corrections || only_undone.is_some() {
-        let studies: Vec<(Study, Board)> = meant.iter().map(|&at| planned[at].clone()).collect();
+    if undoes {
+        let studies: Vec<(Study, Board)> = meant.iter().map(|&at| shorter[at].clone()).collect();
         for correction in &library.corrections {
             undone.push(corrections::Plan::new(library, correction, &studies, length)?);
         }

@@ -50,13 +50,14 @@ struct Args {
     /// time: the same pages with wider intervals
     #[arg(long, conflicts_with = "quick")]
     short: bool,
-    /// Show each correction's effect alone: all of them but this one, against all
+    /// Show each correction's effect alone: all of them but this one, against all, both as `--short` has
+    /// them
     #[arg(long)]
     corrections: bool,
     /// Show it only in these papers and figures; stories take long, runs for each correction
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     undo: Vec<String>,
-    /// Vary each ESTIMATE that a claim rests on by 30 % to either side
+    /// Vary each ESTIMATE that a claim rests on by 30 % to either side, in the form of `--short`
     #[arg(long)]
     sensitivity: bool,
     /// Vary only in these papers and figures; stories take long, a run for each ESTIMATE and side

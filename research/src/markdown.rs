@@ -49,7 +49,7 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
             .flat_map(|figured| figured.sensitivities.iter().map(move |sensitivity| (*figured, sensitivity)))
             .collect();
         if !tables.is_empty() {
-            text += "\n### What each claim rests on\n";
+            text += "\n### What each claim rests on\nIn the form of `--short`, varied or not.\n";
             tables.iter().for_each(|(figured, found)| sensitivity(&mut text, figured, found));
             let untold: Vec<String> = (figures.iter())
                 .filter(|figured| figured.sensitivities.is_empty())
@@ -174,7 +174,8 @@ fn corrected(text: &mut String, reproduction: &Reproduction<'_>) {
         return;
     }
     text.push_str(
-        "\n## Each correction alone\n\nAll corrections but one, against all, from the same seeds.\n",
+        "\n## Each correction alone\n\nAll corrections but one, against all, from the same seeds, both in \
+         the form of `--short`.\n",
     );
     for effect @ Effect { correction, moved } in &reproduction.effects {
         let _ = writeln!(
@@ -288,7 +289,7 @@ fn sensitivity(text: &mut String, figured: &Figured<'_>, found: &Sensitivity) {
     }
     let _ = write!(
         text,
-        "\n`{}`: {} (paper: {}). Each ESTIMATE 30 % less and 30 % more:\n\n| ESTIMATE | -30 % | +30 % | \
+        "\n`{}`: {} in the short form (paper: {}). Each ESTIMATE 30 % less and 30 % more:\n\n| ESTIMATE | -30 % | +30 % | \
          moves it by | |\n|---|---|---|---|---|\n",
         claim.id,
         number(&found.base),

@@ -170,7 +170,9 @@ fn corrected(reproduction: &Reproduction<'_>) -> Option<Section> {
     }
     (!parts.is_empty()).then(|| Section {
         title: "Each correction alone".to_owned(),
-        text: "All corrections but one, against all of them, from the same seeds.".to_owned(),
+        text:
+            "All corrections but one, against all of them, from the same seeds, both in the form of --short."
+                .to_owned(),
         parts,
     })
 }
@@ -269,7 +271,7 @@ fn sensitivity_table(figured: &Figured<'_>, found: &Sensitivity) -> Option<Table
     });
     Some(Table {
         title: format!(
-            "What {} rests on: {} with each ESTIMATE 30 % less and 30 % more",
+            "What {} rests on: {} in the short form; with each ESTIMATE 30 % less and 30 % more",
             claim.id,
             text(&found.base)
         ),

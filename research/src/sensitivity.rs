@@ -29,7 +29,7 @@ pub struct Moved {
 #[derive(Clone, Debug, Serialize)]
 pub struct Sensitivity {
     pub claim: String,
-    /// Its number without a variation: the headline's own, from the same runs.
+    /// Its number without a variation, from runs of the same length.
     pub base: Result<f64, String>,
     /// The effect of each ESTIMATE on it.
     pub moved: Vec<Moved>,
@@ -44,7 +44,7 @@ pub struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     /// Of a figure and the claims that are computed from it. `length` gives a document the length
-    /// of the figure's own runs.
+    /// of the study's.
     pub fn new(
         library: &Library,
         study: &Study,

@@ -13,7 +13,7 @@ use study::grid::Planned;
 /// Every figure, or those of some papers; with the cost of `--sensitivity` and `--corrections` where
 /// these are asked for.
 pub fn list(library: &Library, request: &Request) -> anyhow::Result<String> {
-    let names = &request.names;
+    let (names, compared) = (&request.names, request.compared());
     let names = if names.is_empty() { library.names()? } else { library.select(names)? };
     let undo = &request.undo;
     let only_undone = if undo.is_empty() { None } else { Some(library.select(undo)?) };
@@ -35,20 +35,22 @@ pub fn list(library: &Library, request: &Request) -> anyhow::Result<String> {
         };
         let requests: f64 = own.iter().map(|planned| runs::requests(planned)).sum();
         let mut cost = [minutes(own), 0.0, 0.0];
-        let length = |document: &sim::Document| request.length(document);
-        let study = (study, board.clone());
+        let length = |document: &sim::Document| compared.length(document);
+        let mut shorter = library.study(paper, &name, &library.estimates)?;
+        shorter.document = length(&shorter.document)?;
         if request.sensitivity {
-            let claims = super::claims(&library.headlines, &study.0);
-            cost[1] = minutes(sensitivity::Plan::new(library, &study.0, claims, length)?.runs());
+            let claims = super::claims(&library.headlines, &study);
+            cost[1] = minutes(sensitivity::Plan::new(library, &shorter, claims, length)?.runs());
         }
-        let is_undone = super::is_among(&study.0, only_undone.as_ref());
+        let is_undone = super::is_among(&study, only_undone.as_ref());
         if is_undone && (request.corrections || only_undone.is_some()) {
-            let studies = [study.clone()];
+            let board = Board::new(&shorter.document)?;
+            let studies = [(shorter, board)];
             for correction in &library.corrections {
                 cost[2] += minutes(corrections::Plan::new(library, correction, &studies, length)?.runs());
             }
         }
-        let row = [study.0.name(), runs.to_string(), format!("{:.1}M", requests / 1e6)];
+        let row = [study.name(), runs.to_string(), format!("{:.1}M", requests / 1e6)];
         let costs = cost.iter().map(|minutes| format!("{minutes:.1}"));
         table.row(row.into_iter().chain(costs).chain([format!("  {title}")]).collect());
         all.iter_mut().zip(cost).for_each(|(all, cost)| *all += cost);

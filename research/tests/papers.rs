@@ -93,6 +93,27 @@ fn figures_are_run_once_judged_and_varied() {
 }
 
 #[test]
+fn runs_that_are_compared_have_the_short_forms_length_on_both_sides() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = folder.path().join("run");
+    let ran = paper(&["cpu-sleeps/2", "--sensitivity", "--json", "--out", place.to_str().expect("UTF-8")]);
+    let results = json(&ran);
+    let own = results["figures"][0]["runs"].as_array().expect("runs").len();
+    let cells = fs::read_to_string(place.join("cells.jsonl")).expect("finished runs");
+    let length = |line: &str| {
+        let cell: Value = serde_json::from_str(line).expect("a run");
+        cell["run"]["requests"].as_u64().expect("its requests")
+    };
+    let (whole, short): (Vec<u64>, Vec<u64>) =
+        cells.lines().map(length).partition(|&length| length >= 200_000);
+    // And two of Roost's own policy beside them.
+    assert_eq!((whole.len(), own), (8, 6), "the figure's own runs keep their length");
+    assert!(short.len() > 8 && short.iter().all(|&length| (20_000..22_000).contains(&length)), "{short:?}");
+    let tables = results["figures"][0]["sensitivities"].as_array().expect("tables");
+    assert!(tables.iter().all(|table| table["base"]["Ok"].is_f64()), "{tables:?}");
+}
+
+#[test]
 fn a_wrong_name_is_told_the_nearest() {
     for (name, hint) in [("crab", "did you mean `carb`?"), ("carb/9", "did you mean `carb/"), ("x", "--list")]
     {
