@@ -289,8 +289,8 @@ fn sensitivity(text: &mut String, figured: &Figured<'_>, found: &Sensitivity) {
     }
     let _ = write!(
         text,
-        "\n`{}`: {} in the short form (paper: {}). Each ESTIMATE 30 % less and 30 % more:\n\n| ESTIMATE | -30 % | +30 % | \
-         moves it by | |\n|---|---|---|---|---|\n",
+        "\n`{}`: {} in the short form (paper: {}). Each ESTIMATE 30 % less and 30 % more:\n\n| ESTIMATE | \
+         -30 % | +30 % | moves it by | |\n|---|---|---|---|---|\n",
         claim.id,
         number(&found.base),
         claim.paper_text(),
