@@ -216,6 +216,7 @@ fn one(
         cpus: None,
         frequency: policy::governing::FrequencyMode::Stock,
         slack: None,
+        uncore: policy::governing::UncoreMode::Stock,
         idle: IdleMode::Stock.into(),
         actuator: None,
         hotplug: false,

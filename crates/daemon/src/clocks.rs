@@ -27,7 +27,7 @@ use machine::{
     CpuId, CpuList, Duration, FrequencyLimit, Kilohertz, Microwatts, OperatingPoint, PointKind, Rate,
 };
 use policy::frequency::PointTable;
-use policy::governing::FrequencyMode;
+use policy::governing::{FrequencyMode, UncoreMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -156,6 +156,49 @@ pub fn missing(root: &Root, mode: FrequencyMode, cpus: &CpuList, means: ClockMea
         "frequency = \"{mode}\" cannot be had here: {}\nhint: `roost doctor` tells more{instead}",
         lacks.join("; and ")
     ))
+}
+
+/// Why the uncore cannot be set in this mode for a service on `cpus`, with the remedy, in one text;
+/// `None` if it can.
+pub fn uncore_missing(root: &Root, mode: UncoreMode, cpus: &CpuList) -> Option<String> {
+    if mode == UncoreMode::Stock {
+        return None;
+    }
+    let told = |why: String| Some(format!("uncore = \"{mode}\" cannot be had here: {why}"));
+    let all = match linux::speeds_by(root, cpus, Some(FrequencyActuator::Uncore)) {
+        Err(FrequencyError::Lacking { reason, .. }) => return told(reason),
+        Err(error) => return told(error.to_string()),
+        Ok(all) => all,
+    };
+    if let Some(foreign) = all.iter().find(|speeds| !speeds.cpus.0.is_subset(&cpus.0)) {
+        return told(format!(
+            "the CPUs {} share one uncore, and the service may use {cpus} alone: give it whole sockets \
+             with cpus, or leave uncore out",
+            foreign.cpus
+        ));
+    }
+    let slowest = all.iter().map(|speeds| speeds.hardware.0).max()?;
+    let fastest = all.iter().map(|speeds| speeds.hardware.1).min()?;
+    let has_elc =
+        || linux::uncore_domains(root, &mut linux::Gaps::default()).iter().any(|of| of.elc.is_some());
+    match mode {
+        UncoreMode::Fixed(clock) if clock < slowest || clock > fastest => {
+            told(format!("{clock} is beyond what it can do: write fixed:{slowest} to fixed:{fastest}"))
+        }
+        UncoreMode::Elc if !has_elc() => told(
+            "the kernel shows no efficiency latency control (elc_floor_freq_khz: Linux 6.12, and a \
+             processor with TPMI): write auto or fixed"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// The clocks that the uncore of all these CPUs can have, slow to fast; none where it cannot be set.
+pub fn uncore_clocks(root: &Root, cpus: &CpuList) -> Vec<Kilohertz> {
+    let all = linux::speeds_by(root, cpus, Some(FrequencyActuator::Uncore)).unwrap_or_default();
+    let widest = all.into_iter().max_by_key(|speeds| speeds.steps.len());
+    widest.map(|speeds| speeds.steps).unwrap_or_default()
 }
 
 fn bounds(

@@ -19,7 +19,7 @@ use linux::{ConfineActuator, FrequencyActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};
 use policy::carb;
 use policy::frequency::{pegasus, sensitivity};
-use policy::governing::{Cores, Frequency, FrequencyMode, IdleMode, IdleModes, Params};
+use policy::governing::{Cores, Frequency, FrequencyMode, IdleMode, IdleModes, Params, UncoreMode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -178,6 +178,8 @@ pub struct ServiceConfig {
     pub frequency: FrequencyMode,
     /// How much of its progress a core may lose to a slower clock, under `sensitivity`.
     pub slack: Option<Ratio>,
+    /// How fast the uncore of its sockets runs.
+    pub uncore: UncoreMode,
     /// The means of keeping it on its CPUs; by default the best that works.
     pub actuator: Option<ConfineActuator>,
     /// The CPUs that it has left go offline, too: `actuator = "hotplug"`. That destroys other
@@ -203,6 +205,7 @@ struct Written {
     idle: IdleModes,
     frequency: FrequencyMode,
     slack: Option<f64>,
+    uncore: UncoreMode,
     actuator: Option<Actuator>,
     telemetry: TelemetrySource,
 }
@@ -263,7 +266,8 @@ impl TryFrom<Written> for ServiceConfig {
         fix(
             written.goal.is_some()
                 && matches!(written.policy, Policy::CarbPaper | Policy::Fixed)
-                && written.frequency != FrequencyMode::Pegasus,
+                && written.frequency != FrequencyMode::Pegasus
+                && written.uncore != UncoreMode::Auto,
             "a goal needs policy = \"carb\", or one of your own: leave one of them out",
         )?;
         fix(
@@ -285,6 +289,15 @@ impl TryFrom<Written> for ServiceConfig {
             "frequency = \"pegasus\" and carb would both steer by the tail: write policy = \
              \"fixed\", or another frequency",
         )?;
+        let is_auto = written.uncore == UncoreMode::Auto;
+        fix(
+            is_auto && written.goal.is_none(),
+            "uncore = \"auto\" keeps a goal: add one, such as goal = \"500us@p99\"",
+        )?;
+        fix(
+            is_auto && is_pegasus,
+            "uncore = \"auto\" and frequency = \"pegasus\" would both steer by the tail: choose one",
+        )?;
         fix(
             written.slack.is_some() && written.frequency != FrequencyMode::Sensitivity,
             "slack is a word of frequency = \"sensitivity\": add that, or leave slack out",
@@ -295,7 +308,7 @@ impl TryFrom<Written> for ServiceConfig {
         )?;
         let source = &written.telemetry;
         fix(
-            !source.tells_times() && written.policy != Policy::Fixed,
+            !source.tells_times() && (written.policy != Policy::Fixed || is_auto),
             &format!("telemetry = \"{source}\" tells no response times: {}", source.fix()),
         )?;
         fix(
@@ -317,6 +330,7 @@ impl TryFrom<Written> for ServiceConfig {
             idle: written.idle,
             frequency: written.frequency,
             slack: written.slack.map(Ratio::new),
+            uncore: written.uncore,
             actuator: written.actuator.and_then(Actuator::confines),
             hotplug: written.actuator == Some(Actuator::Hotplug),
             name,
@@ -337,6 +351,7 @@ impl From<ServiceConfig> for Written {
             idle: config.idle.clone(),
             frequency: config.frequency,
             slack: config.slack.map(Ratio::as_f64),
+            uncore: config.uncore,
             actuator: match config.actuator {
                 _ if config.hotplug => Some(Actuator::Hotplug),
                 None => None,
@@ -406,7 +421,13 @@ impl ServiceConfig {
                 Cores::Goal(goal, carb::GoalParams { epoch, min_active, ..carb::GoalParams::default() })
             }
         };
-        Params { frequency: self.frequency(epoch), ..Params::new(cores, self.idle.clone()) }
+        let uncore_goal = self.goal.filter(|_| self.uncore == UncoreMode::Auto);
+        Params {
+            frequency: self.frequency(epoch),
+            uncore: self.uncore,
+            uncore_goal,
+            ..Params::new(cores, self.idle.clone())
+        }
     }
 
     fn frequency(&self, epoch: Duration) -> Frequency {
@@ -430,6 +451,7 @@ impl ServiceConfig {
         self.policy == Policy::Fixed
             && self.cores.is_none()
             && self.frequency == FrequencyMode::Stock
+            && self.uncore == UncoreMode::Stock
             && !self.idle.any(|mode| mode != IdleMode::Stock)
     }
 
@@ -665,6 +687,19 @@ mod tests {
     }
 
     #[test]
+    fn the_uncore_is_written_and_read_back_and_auto_keeps_a_goal() {
+        let text = "[[service]]\nport = 1\npolicy = \"fixed\"\ngoal = \"1ms@p99\"\nuncore = \"auto\"\n\
+                    [[service]]\nport = 2\nuncore = \"fixed:1.6GHz\"\n";
+        let config = loaded(&[("roost.toml", text)]).unwrap();
+        let printed = toml::to_string(&config).unwrap();
+        assert_eq!(loaded(&[("roost.toml", &printed)]).unwrap(), config, "{printed}");
+        assert!(printed.contains("uncore = \"fixed:1600MHz\""), "{printed}");
+        let [auto, fixed] = [0, 1].map(|at| config.services[at].params(config.epoch));
+        assert_eq!((auto.uncore, auto.uncore_goal), (UncoreMode::Auto, config.services[0].goal));
+        assert_eq!((fixed.uncore_goal, config.services[0].changes_nothing()), (None, false));
+    }
+
+    #[test]
     fn clocks_are_written_and_read_back() {
         let text = "[[service]]\nport = 1\npolicy = \"fixed\"\ngoal = \"1ms@p99\"\nfrequency = \"pegasus\"\n\
                     [[service]]\nport = 2\nfrequency = \"sensitivity\"\nslack = 0.2\n\
@@ -713,6 +748,14 @@ mod tests {
                 "[[service]]\nport = 1\nfrequency = \"pegasus\"\ngoal = \"1ms@p99\"",
                 "write policy = \"fixed\"",
             ),
+            ("[[service]]\nport = 1\nuncore = \"1.6GHz\"", "such as fixed:1.6GHz"),
+            ("[[service]]\nport = 1\nuncore = \"auto\"", "keeps a goal: add one"),
+            (
+                "[[service]]\nport = 1\npolicy = \"fixed\"\nuncore = \"auto\"\nfrequency = \"pegasus\"\n\
+                 goal = \"1ms@p99\"",
+                "choose one",
+            ),
+            ("frequency_actuator = \"uncore\"", "expected one of `speed`"),
             ("[[service]]\nport = 1\nslack = 0.1", "add that, or leave slack out"),
             ("[[service]]\nport = 1\nfrequency = \"sensitivity\"\nslack = 5", "such as slack = 0.05"),
             ("[[service]]\nport = 1\nfrequency = \"sensitivity\"\nslack = nan", "such as slack = 0.05"),

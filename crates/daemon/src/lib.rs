@@ -51,7 +51,7 @@ pub use control::{
 };
 pub use controllers::cores::{
     AlarmSink, EpochReport, Governed, LastChange, OpenError, Prospect, Status, Telemetry, TelemetrySource,
-    Window,
+    UncoreStatus, Window,
 };
 pub use controllers::{
     ControllerReport, ControllerState, ControllerStatus, Observer, Refusal, RefusalKind, Seen, Table,

@@ -14,7 +14,8 @@
 //!       |-- Journal              the same
 //!       |-- setspeed | bounds | preference                   sys/devices/system/cpu/cpufreq/policyN/...
 //!       |-- duty cycle           a register, where allowed   dev/cpu/N/msr
-//!       `-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
+//!       |-- power cap            of a socket                 sys/class/powercap/intel-rapl:N/...
+//!       `-- uncore               of a socket                 .../intel_uncore_frequency/...
 //!   arbiter::ActiveCpus          the CPUs that are needed
 //!       |-- CpuIsolation         the rest, off parked CPUs   run/roost/surroundings.lock
 //!       `-- Hotplug          parked CPUs, offline            run/roost/hotplug.lock
@@ -62,6 +63,7 @@ pub use cpufreq::control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
     Speeds, speeds, speeds_by,
 };
+pub use cpufreq::uncore::{Elc, UncoreDomain, uncore_domains};
 pub use cpufreq::{FrequencyDomain, frequency_domains, pstate_mode, turbo};
 pub use cpuidle::control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use cpuidle::misprediction::IdleMisprediction;
@@ -108,5 +110,6 @@ pub use system::clock::{now, sleep_until, want_exact_timers};
 pub use system::counters::{CounterUnit, counter_units};
 pub use system::kernel_command_line::{BootWord, boot_words, meaningful};
 pub use system::platform::{Identity, identity};
+pub use system::sched_ext::{SchedExt, sched_ext};
 pub use system::topology::{NumaNode, clusters, numa_nodes, online_cpus, smt_active, topology, topology_of};
 pub use system::usage::{CpuUsage, UsageMeter};

@@ -4,9 +4,10 @@
 //! other's value back as if it had been the administrator's. So a Roost process takes
 //! `/run/roost/cpuN.lock` for every CPU that it means to change, or learns the holder. The lock is
 //! `flock`'s: the kernel releases it when the holder ends in any way, so a file left by a SIGKILL
-//! blocks no process. A CPU's frequency has a lock of its own, `cpuN.clock.lock`, and so has the
-//! machine's arbiter, `arbiter.lock`. The first line of the file, the holder's name and process, is
-//! for people; a second one says where the holder yields to an arbiter (`arbiter`).
+//! blocks no process. A CPU's frequency has a lock of its own, `cpuN.clock.lock`, its socket's uncore
+//! `cpuN.uncore.lock`, and so has the machine's arbiter, `arbiter.lock`. The first line of the file, the
+//! holder's name and process, is for people; a second one says where the holder yields to an arbiter
+//! (`arbiter`).
 
 use crate::root::{Gaps, Root};
 use crate::run_place::{OpenInError, RUN_FOLDER, open_in};
@@ -134,6 +135,11 @@ impl CpuLocks {
     /// need not set its speed.
     pub(crate) fn take_clocks(root: &Root, cpus: &CpuList, holder: &str) -> Result<Self, LockError> {
         Self::take_each(root, cpus, holder, ".clock")
+    }
+
+    /// The same for the uncore of their sockets.
+    pub(crate) fn take_uncore(root: &Root, cpus: &CpuList, holder: &str) -> Result<Self, LockError> {
+        Self::take_each(root, cpus, holder, ".uncore")
     }
 
     fn take_each(root: &Root, cpus: &CpuList, holder: &str, of: &str) -> Result<Self, LockError> {

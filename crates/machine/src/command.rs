@@ -33,6 +33,9 @@ pub enum Command {
         cpu: CpuId,
         limit: FrequencyLimit,
     },
+    /// The limit of the uncore's clock on the service's sockets, which get the fastest of their CPUs'
+    /// requests.
+    SetUncore(FrequencyLimit),
 }
 
 /// Which connection a worker shall give away.

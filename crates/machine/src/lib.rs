@@ -30,7 +30,7 @@ pub use ids::{ConnId, CpuId, CstateIndex, WorkerId};
 pub use lengths::LengthHistogram;
 pub use platform::{
     ClockDomain, FrequencyTable, OperatingPoint, PackageState, Platform, PlatformError, PointKind, PowerCap,
-    TurboBin,
+    TurboBin, UncoreClock,
 };
 pub use power::{EnergySource, Kilohertz, Microjoules, Microwatts, PowerModel};
 pub use presets::Processor;

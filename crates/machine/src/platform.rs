@@ -106,6 +106,32 @@ pub struct PowerCap {
     pub window: Duration,
 }
 
+/// The clock of a socket's uncore, and that which follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UncoreClock {
+    pub slowest: Kilohertz,
+    /// At which the table's power and the requests' memory time hold.
+    pub fastest: Kilohertz,
+    /// Share of the uncore's power that goes down with the clock, in proportion.
+    pub power_share: f64,
+    /// Share of memory time that is spent in the uncore: it grows as the clock falls. The rest is the
+    /// memory's own.
+    pub time_share: f64,
+}
+
+impl UncoreClock {
+    /// The power at this clock, as a share of that at the fastest.
+    pub fn power(&self, clock: Kilohertz) -> f64 {
+        1.0 - self.power_share + self.power_share * clock.0 as f64 / self.fastest.0 as f64
+    }
+
+    /// The memory time at this clock, as a multiple of that at the fastest.
+    pub fn slowness(&self, clock: Kilohertz) -> f64 {
+        1.0 - self.time_share + self.time_share * self.fastest.0 as f64 / clock.0 as f64
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Platform {
@@ -137,6 +163,12 @@ pub struct Platform {
     /// Power of a socket beside its cores, while any core of it is awake or it has no package
     /// state.
     pub uncore: Microwatts,
+    /// The uncore's clock, where it can be set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncore_clock: Option<UncoreClock>,
+    /// Memory time as a multiple of that of the requests' description; 1 at the uncore's fastest clock.
+    #[serde(default = "as_described", skip_serializing_if = "is_as_described")]
+    pub memory_slowness: f64,
     /// The bound on each socket's power; none if nothing limits it.
     #[serde(default)]
     pub cap: Option<PowerCap>,
@@ -160,6 +192,14 @@ fn shared_thread_speed() -> f64 {
     // Two threads of a core do about 1.3 times the work of one: ESTIMATE, of the size that vendors
     // state.
     0.65
+}
+
+fn as_described() -> f64 {
+    1.0
+}
+
+fn is_as_described(slowness: &f64) -> bool {
+    *slowness == 1.0
 }
 
 /// As work, where nothing is known of a machine.
@@ -187,6 +227,18 @@ impl Platform {
         let polling = Microwatts::from_watts(active.as_watts() * self.poll_share);
         let idle = self.cstates.0.clone();
         PowerModel { name: self.name.clone(), active, polling: Some(polling), idle }
+    }
+
+    /// The same machine with its uncore at this clock; `None` where that cannot be set so. A socket that
+    /// sleeps takes the same as before, but no more than its uncore awake.
+    pub fn with_uncore_at(mut self, clock: Kilohertz) -> Option<Self> {
+        let of = self.uncore_clock.filter(|of| (of.slowest..=of.fastest).contains(&clock))?;
+        self.uncore = Microwatts::from_watts(self.uncore.as_watts() * of.power(clock));
+        self.memory_slowness = of.slowness(clock);
+        if let Some(package) = &mut self.package {
+            package.power = package.power.min(self.uncore);
+        }
+        Some(self)
     }
 
     /// Watts of a socket that sleeps as a whole; its uncore's if it cannot.

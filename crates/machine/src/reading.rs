@@ -14,6 +14,9 @@ pub struct Reading {
     pub cpus: Vec<CpuReading>,
     pub service: ServiceReading,
     pub energy: Option<EnergyReading>,
+    /// The fastest present clock of the sockets' uncore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncore: Option<Kilohertz>,
 }
 
 /// One worker, as it reports itself.

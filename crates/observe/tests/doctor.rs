@@ -165,6 +165,7 @@ fn an_intel_server_has_all_that_policies_want() {
             ("idle feedback", Works),
             ("sensitivity DVFS", Works),
             ("clocks by load", Works),
+            ("uncore", Works),
             ("hurry-up", Works),
             ("counted calls", Works),
             ("anticipatory wake-ups", Works),
@@ -236,6 +237,24 @@ fn a_cpu_that_is_not_like_the_others_stands_alone() {
     {
         assert!(text.contains(line), "{line} in\n{text}");
     }
+}
+
+#[test]
+fn a_scheduler_in_bpf_and_an_uncore_without_elc_are_told() {
+    let machine = Machine::named("intel-server");
+    machine.write("sys/kernel/sched_ext/state", "enabled\n");
+    machine.write("sys/kernel/sched_ext/root/ops", "lavd_1.1.4\n");
+    for cluster in ["uncore00", "uncore01"] {
+        let elc = format!("sys/devices/system/cpu/intel_uncore_frequency/{cluster}/elc_floor_freq_khz");
+        machine.remove(&elc);
+    }
+    let facts = machine.facts();
+    let active = verdict(&facts, "active CPUs");
+    assert!(active.reasons.iter().any(|why| why.contains("sched_ext scheduler (lavd_1.1.4)")), "{active:?}");
+    assert_eq!(verdict(&facts, "uncore").verdict, VerdictKind::WorksWithLess);
+    assert!(machine.page().contains("sched_ext: lavd_1.1.4, enabled"), "{}", machine.page());
+    // A recording of it is the same machine.
+    assert_eq!(Machine::from_text(&record(&machine.root())).facts().sched_ext, facts.sched_ext);
 }
 
 #[test]

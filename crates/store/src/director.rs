@@ -289,7 +289,7 @@ impl Director {
                 Command::Deactivate(worker) => changed |= self.active.remove(&worker),
                 Command::LimitIdle { cpu, limit } => self.limit_idle(cpu, limit),
                 // For services that do not place their connections themselves.
-                Command::SetActiveCpus(_) | Command::SetFrequency { .. } => {}
+                Command::SetActiveCpus(_) | Command::SetFrequency { .. } | Command::SetUncore(_) => {}
             }
         }
         if changed {

@@ -28,6 +28,7 @@ struct Plan {
     frequency: policy::governing::FrequencyMode,
     /// The means of its clocks, where one is named.
     frequency_actuator: Option<FrequencyActuator>,
+    uncore: policy::governing::UncoreMode,
     /// The service found, or the reason for its absence.
     #[serde(serialize_with = "found_or_not")]
     found: Result<Found, String>,
@@ -47,6 +48,8 @@ struct Found {
     hotplug: Option<Result<(), String>>,
     /// The clocks that can be chosen, slow to fast; none where the kernel's choice stays.
     clocks: Vec<Kilohertz>,
+    /// The same of its sockets' uncore.
+    uncore_clocks: Vec<Kilohertz>,
 }
 
 fn found_or_not<S: Serializer>(found: &Result<Found, String>, serializer: S) -> Result<S::Ok, S::Error> {
@@ -91,7 +94,7 @@ pub fn warn_of_nothing(config: &Config) {
     for service in &config.services {
         if service.changes_nothing() {
             eprintln!(
-                "{}: policy = \"fixed\" without cores, idle or frequency changes nothing; write \
+                "{}: policy = \"fixed\" without cores, idle, frequency or uncore changes nothing; write \
                  cores = 1, say",
                 service.name
             );
@@ -132,6 +135,7 @@ fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
             .points
             .map(|points| points.iter().map(|point| points.khz(point)).collect())
             .unwrap_or_default(),
+        uncore_clocks: prospect.topology.uncore,
     });
     Plan {
         name: config.name.clone(),
@@ -141,6 +145,7 @@ fn plan(root: &Root, config: &ServiceConfig, means: ClockMeans) -> Plan {
         idle: config.idle.clone(),
         frequency: config.frequency,
         frequency_actuator: means.actuator,
+        uncore: config.uncore,
         found,
     }
 }
@@ -149,8 +154,8 @@ fn tell(text: &mut String, plan: &Plan) {
     let goal = plan.goal.map_or_else(String::new, |goal| format!(", goal {goal}"));
     let _ = writeln!(
         text,
-        "{}: {}{goal}, idle {}, frequency {}",
-        plan.name, plan.policy, plan.idle, plan.frequency
+        "{}: {}{goal}, idle {}, frequency {}, uncore {}",
+        plan.name, plan.policy, plan.idle, plan.frequency, plan.uncore
     );
     match &plan.found {
         Err(error) => {
@@ -191,6 +196,10 @@ fn tell(text: &mut String, plan: &Plan) {
                     by_what(plan.frequency_actuator)
                 );
             }
+            if let [slowest, .., fastest] = found.uncore_clocks[..] {
+                let count = found.uncore_clocks.len();
+                let _ = writeln!(text, "  uncore between {slowest} and {fastest}, in {count} steps");
+            }
             let _ = writeln!(text, "  nothing was touched; the same without --dry-run governs it");
         }
     }
@@ -211,5 +220,6 @@ fn by_what(actuator: Option<FrequencyActuator>) -> &'static str {
         Some(FrequencyActuator::PowerCap) => {
             ", by a cap on each socket's power: 30 % (or the least that RAPL takes) to what it is now"
         }
+        Some(FrequencyActuator::Uncore) => ", of the uncore",
     }
 }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use daemon::Policy;
 use machine::{Duration, Goal};
-use policy::governing::{FrequencyMode, IdleModes};
+use policy::governing::{FrequencyMode, IdleModes, UncoreMode};
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -59,6 +59,10 @@ pub struct GovernArgs {
     /// the goal; needs --policy fixed), or the highest clock, such as 1700MHz
     #[arg(long, value_name = "MODE")]
     pub frequency: Option<FrequencyMode>,
+    /// How fast the uncore of its sockets runs: stock, auto (as slow as keeps the goal), elc (the
+    /// hardware chooses), or a clock, such as fixed:1.6GHz
+    #[arg(long, value_name = "MODE")]
+    pub uncore: Option<UncoreMode>,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
@@ -146,6 +150,7 @@ impl GovernArgs {
         put("cpus", self.cpus.clone().map(Into::into));
         put("idle", self.idle.as_ref().map(|idle| idle.to_string().into()));
         put("frequency", self.frequency.map(|frequency| frequency.to_string().into()));
+        put("uncore", self.uncore.map(|uncore| uncore.to_string().into()));
         Ok(written)
     }
 }
@@ -193,6 +198,8 @@ mod tests {
             (&["--port", "1", "--frequency", "1700"], "such as 1700MHz"),
             (&["--port", "1", "--goal", "1ms@p99", "--frequency", "pegasus"], "write policy = \"fixed\""),
             (&["--frequency", "pegasus"], "`roost daemon` governs"),
+            (&["--port", "1", "--uncore", "1.6GHz"], "such as fixed:1.6GHz"),
+            (&["--port", "1", "--uncore", "auto"], "keeps a goal: add one"),
             (&["--port", "1", "--config", "/nowhere.toml"], "cannot read /nowhere.toml"),
         ] {
             let error = format!("{:#}", configured(words, "").expect_err("it is wrong"));

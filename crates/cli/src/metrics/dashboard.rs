@@ -268,7 +268,8 @@ fn the_dashboards_of_services_and_of_the_store_show_all_that_their_pages_have() 
 fn the_dashboard_of_a_fleet_shows_all_but_the_details_of_a_machine() {
     let fleet = include_str!("../../../../config/grafana/roost-fleet.json");
     let page = super::govern::tests::everything();
-    let details = ["roost_paused", "roost_clock_cap_hertz", "roost_epochs_total"];
+    let clocks = ["roost_clock_cap_hertz", "roost_uncore_cap_hertz", "roost_uncore_hertz"];
+    let details = [&["roost_paused"][..], &clocks, &["roost_epochs_total"]].concat();
     assert_eq!(unseen(fleet, &page, &["instance", "service"]), details);
 }
 

@@ -68,6 +68,23 @@ pub fn encode(services: &[Status], encoder: &mut DescriptorEncoder<'_>) -> fmt::
         None,
         caps.collect::<Vec<_>>(),
     )?;
+    let uncore = |s: &Status| match s.uncore.limit {
+        FrequencyLimit::AtMost(clock) | FrequencyLimit::Exactly(clock) => Some(clock.0 as f64 * 1e3),
+        FrequencyLimit::None => None,
+    };
+    page.gauge(
+        "uncore_cap_hertz",
+        "The cap on the clock of the service's uncore, where it has one.",
+        None,
+        each(uncore),
+    )?;
+    let uncore = |s: &Status| s.uncore.current.map(|clock| clock.0 as f64 * 1e3);
+    page.gauge(
+        "uncore_hertz",
+        "The fastest present clock of the service's uncore, where it is to be chosen.",
+        None,
+        each(uncore),
+    )?;
     let goals = each(|s| s.goal.map(|goal| goal.latency.as_secs_f64()));
     page.gauge("goal", "The service's latency goal.", Some(Unit::Seconds), goals)?;
     page.counter("epochs", "Epochs since it is governed.", None, each(|s| Some(s.epochs as f64)))
@@ -97,6 +114,11 @@ pub mod tests {
             missed: 0,
             frequency: policy::governing::FrequencyMode::Sensitivity,
             frequency_actuator: None,
+            uncore: ::daemon::UncoreStatus {
+                mode: policy::governing::UncoreMode::Auto,
+                limit: FrequencyLimit::AtMost(machine::Kilohertz(1_600_000)),
+                current: Some(machine::Kilohertz(1_500_000)),
+            },
             clocks: [(machine::CpuId(1), FrequencyLimit::AtMost(machine::Kilohertz(1_400_000)))].into(),
         }
     }

@@ -33,10 +33,6 @@ use told::View;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let config = args.config()?;
-    if args.print_config {
-        print(&toml::to_string_pretty(&config).context("printing the configuration")?)?;
-        return Ok(ExitCode::SUCCESS);
-    }
     config.check().map_err(usage)?;
     check_period(&config)?;
     let mut folder = args.out.as_deref().map(|place| Folder::begin(place, &config)).transpose()?;

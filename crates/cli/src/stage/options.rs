@@ -41,9 +41,6 @@ pub struct Args {
     /// All of this as TOML, TLS and more; unknown keys are refused
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
-    /// Print the configuration in force as TOML, and end
-    #[arg(long, help_heading = "Advanced", hide_short_help = true)]
-    pub(super) print_config: bool,
     #[command(flatten)]
     pub(super) names: crate::metrics::Names,
     /// Leave readings, bursts, a summary and a page in this folder
@@ -73,7 +70,7 @@ impl Args {
                 })?;
                 Config::read(&text).map_err(|error| {
                     usage(format!(
-                        "{}: {error}\nhint: `roost stage --to URL --print-config` prints every key",
+                        "{}: {error}\nhint: `[config]` in run.toml of a run with --out has every key",
                         path.display()
                     ))
                 })?

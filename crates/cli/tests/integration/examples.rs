@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 /// The command whose help has them, and the lines to run.
-const SHORT: [(&str, &[&str]); 3] = [
+const SHORT: [(&str, &[&str]); 2] = [
     (
         "doctor",
         &[
@@ -17,14 +17,12 @@ const SHORT: [(&str, &[&str]); 3] = [
         ],
     ),
     ("sim run", &["roost sim run scenarios/mmk.toml"]),
-    ("stage", &["roost stage --config stage.toml --print-config"]),
 ];
 
 #[test]
 fn short_examples_of_the_help_run() {
     let folder = tempfile::tempdir().unwrap();
     symlink(repository().join("scenarios"), folder.path().join("scenarios")).unwrap();
-    std::fs::copy(repository().join("config/stage.toml"), folder.path().join("stage.toml")).unwrap();
     for (command, lines) in SHORT {
         let help = Command::new(ROOST).args(command.split(' ')).arg("--help").output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();

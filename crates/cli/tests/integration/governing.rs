@@ -135,8 +135,13 @@ impl Governor {
         self.end_by("TERM")
     }
 
-    pub fn end_by(mut self, name: &str) -> (Option<i32>, String) {
+    pub fn end_by(self, name: &str) -> (Option<i32>, String) {
         signal(self.child.id(), name);
+        self.wait()
+    }
+
+    /// Its code and its last words.
+    pub fn wait(mut self) -> (Option<i32>, String) {
         // Its pipe must not fill.
         let mut rest = String::new();
         let _ = std::io::Read::read_to_string(&mut self.epochs, &mut rest);

@@ -37,6 +37,7 @@ mod sim;
 mod soak;
 mod staging;
 mod terminal;
+mod uncore;
 mod usage;
 mod waking;
 mod watching;

@@ -174,18 +174,23 @@ fn a_run_leaves_a_folder_that_tells_and_replays() {
 }
 
 #[test]
-fn what_is_in_force_can_be_printed_and_used_again() {
+fn the_configuration_of_a_run_can_be_used_again() {
     let folder = tempfile::tempdir().unwrap();
-    let print = |arguments: &[&str]| {
-        let output = Command::new(ROOST).arg("stage").args(arguments).arg("--print-config").output().unwrap();
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).unwrap()
+    let kept = |name: &str, arguments: &[&str]| {
+        let out = folder.path().join(name);
+        let mut command = Command::new(ROOST);
+        let output = command.arg("stage").args(arguments).args(["--for", "1ms", "--out"]).arg(&out).output();
+        assert!(output.unwrap().status.success());
+        let run: toml::Table = std::fs::read_to_string(out.join("run.toml")).unwrap().parse().unwrap();
+        let (config, file) = (run["config"].to_string(), out.join("stage.toml"));
+        std::fs::write(&file, toml::to_string(&run["config"]).unwrap()).unwrap();
+        (config, file.to_str().unwrap().to_owned())
     };
-    let first =
-        print(&["--to", "http://127.0.0.1:9", "--class", "live;path=/live;never", "--period", "100ms"]);
-    let file = folder.path().join("stage.toml");
-    std::fs::write(&file, &first).unwrap();
-    assert_eq!(print(&["--config", file.to_str().unwrap()]), first);
+    let class = ["--class", "live;path=/live;never", "--period", "100ms"];
+    let to = ["--to", "http://127.0.0.1:9", "--listen", "127.0.0.1:0"];
+    let (first, file) = kept("first", &[to, class].concat());
+    assert!(first.contains("/live"), "{first}");
+    assert_eq!(kept("second", &["--config", &file]).0, first);
 }
 
 #[test]

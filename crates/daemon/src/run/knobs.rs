@@ -7,7 +7,7 @@ use crate::controllers::cores::EpochReport;
 use crate::park::Park;
 use linux::{FrequencyActuator, FrequencyError, Root, Scope};
 use machine::CpuList;
-use policy::governing::{FrequencyMode, IdleMode};
+use policy::governing::{FrequencyMode, IdleMode, UncoreMode};
 
 impl Daemon {
     /// The CPUs that are online, or would be if this process had taken none offline.
@@ -45,6 +45,26 @@ impl Daemon {
         self.arbiter.clocks.use_means(self.config.clock_means())?;
         self.arbiter.clocks.hold(NAME, &cpus)?;
         self.clocks = Some(Clocks::of(&self.arbiter.clocks));
+        self.tell_of_knobs();
+        Ok(())
+    }
+
+    /// Takes the uncore of the sockets on which a service wants it set.
+    pub(super) fn hold_uncore(&mut self) -> Result<(), StartError> {
+        let there = self.cpus_there();
+        let mut cpus = CpuList::default();
+        for service in self.config.services.iter().filter(|service| service.uncore != UncoreMode::Stock) {
+            let own = service.cpus.clone().unwrap_or_else(|| there.clone());
+            if let Some(reason) = clocks::uncore_missing(&self.root, service.uncore, &own) {
+                return Err(StartError::NoClocks { service: service.name.clone(), reason });
+            }
+            cpus.0.extend(own.0);
+        }
+        if self.dry_run || cpus.0.is_empty() || self.uncore.as_ref().is_some_and(|held| held.is_for(&cpus)) {
+            return Ok(());
+        }
+        self.arbiter.uncore.hold(NAME, &cpus)?;
+        self.uncore = Some(Clocks::of(&self.arbiter.uncore));
         self.tell_of_knobs();
         Ok(())
     }

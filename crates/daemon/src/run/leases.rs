@@ -79,6 +79,7 @@ impl Daemon {
             } else {
                 self.hold_clocks().map_err(refused)?;
             }
+            self.hold_uncore().map_err(refused)?;
             self.hold_park().map_err(refused)?;
             match self.opened(service, Owner::Lease(lease)) {
                 Err(not_there) => return Err(super::StartError::from(not_there.error).into()),

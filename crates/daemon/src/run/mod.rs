@@ -122,6 +122,7 @@ pub struct Daemon {
     callers: Callers,
     holder: Option<IdleLimits>,
     clocks: Option<Clocks>,
+    uncore: Option<Clocks>,
     park: Option<Park>,
     audit: Audit,
     _control: Control,
@@ -210,6 +211,7 @@ impl Daemon {
             slots: Vec::new(),
             holder: None,
             clocks: None,
+            uncore: None,
             park: None,
             audit,
             _control: control,
@@ -236,6 +238,7 @@ impl Daemon {
         };
         daemon.hold()?;
         daemon.hold_clocks()?;
+        daemon.hold_uncore()?;
         daemon.hold_park()?;
         for config in daemon.config.services.clone() {
             let slot = daemon.opened(config, Owner::Config);
@@ -429,7 +432,7 @@ impl Daemon {
         if let Some(park) = &self.park {
             park.leave(&name);
         }
-        if let Some(clocks) = &self.clocks {
+        for clocks in self.clocks.iter().chain(&self.uncore) {
             clocks.withdraw(&name);
         }
         if let Some(holder) = &mut self.holder {
@@ -483,6 +486,7 @@ impl Daemon {
         match Governed::open(&open, &config, now, &mut report) {
             Ok(mut governed) => {
                 governed.choose_clocks(self.clocks.as_ref());
+                governed.choose_uncore(self.uncore.as_ref());
                 governed.keep_others_off(self.park.as_ref());
                 if self.alarms.is_some() {
                     governed.hear(heard(self.alarms.as_ref(), &config.name));
@@ -611,6 +615,7 @@ impl Daemon {
         }
         lines.extend(self.arbiter.idle.release());
         lines.extend(self.arbiter.clocks.release());
+        lines.extend(self.arbiter.uncore.release());
         lines
     }
 

@@ -56,6 +56,9 @@ impl Daemon {
         } else if let Err(error) = self.hold_clocks() {
             self.say(&error.to_string());
         }
+        if let Err(error) = self.hold_uncore() {
+            self.say(&error.to_string());
+        }
         match self.hold_park() {
             Err(error) => self.say(&error.to_string()),
             Ok(()) => {
@@ -81,6 +84,7 @@ impl Daemon {
                     && slot.config.hotplug == config.hotplug
                     // Whether it has operating points and counters is found out when it is opened.
                     && slot.config.frequency == config.frequency
+                    && slot.config.uncore == config.uncore
                     && slot.config.telemetry == config.telemetry
                     // A policy of one's own begins anew with its file.
                     && (slot.config.policy == config.policy

@@ -204,6 +204,7 @@ pub fn service(server: &Server) -> ServiceConfig {
         idle: IdleMode::Shallow.into(),
         frequency: policy::governing::FrequencyMode::Stock,
         slack: None,
+        uncore: policy::governing::UncoreMode::Stock,
         actuator: Some(ConfineActuator::CpusetV2),
         hotplug: false,
     }

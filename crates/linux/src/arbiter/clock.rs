@@ -26,6 +26,10 @@ pub struct ClockMeans {
     pub allow_msr: bool,
 }
 
+/// The means of the uncore's clock.
+pub(super) const UNCORE: ClockMeans =
+    ClockMeans { actuator: Some(FrequencyActuator::Uncore), allow_msr: false };
+
 impl ClockLimits {
     /// Changes that another program made to the clocks held here.
     pub fn drift(&self) -> Vec<FrequencyDrift> {

@@ -10,6 +10,7 @@
 //! |---|---|---|---|---|
 //! | how deeply a CPU sleeps | [`IdleLimits`] | `cpuN.lock` | an [`IdleLimit`] | the least latency |
 //! | how fast a CPU runs | [`ClockLimits`] | `cpuN.clock.lock` | a [`FrequencyLimit`] | the fastest |
+//! | the clock of a socket's uncore | [`ClockLimits`] | `cpuN.uncore.lock` | the same | the fastest |
 //! | which CPUs are needed | [`ActiveCpus`] | `arbiter.lock` | a [`Claim`] | the union |
 //!
 //! ```text
@@ -46,6 +47,7 @@ mod window;
 pub use active::{ActiveCpus, Needed};
 pub use arbiter_lock::ArbiterLock;
 pub(crate) use arbiter_lock::{YIELDS, yields};
+use clock::UNCORE;
 pub use clock::{ClockLimits, ClockMeans};
 pub use connection::{Connection, Doorway};
 pub use idle::IdleLimits;
@@ -64,6 +66,8 @@ use std::time::SystemTime;
 pub struct Arbiter {
     pub idle: IdleLimits,
     pub clocks: ClockLimits,
+    /// The uncore of sockets, by their CPUs.
+    pub uncore: ClockLimits,
     pub active: ActiveCpus,
 }
 
@@ -74,6 +78,7 @@ impl Arbiter {
         Self {
             idle: IdleLimits::new(lock.clone()),
             clocks: ClockLimits::new(lock.clone()),
+            uncore: ClockLimits::by(lock.clone(), UNCORE),
             active: ActiveCpus::new(lock),
         }
     }
@@ -94,6 +99,7 @@ impl Arbiter {
         self.active.withdraw(asker.clone());
         self.idle.withdraw(asker.clone());
         self.clocks.withdraw(asker.clone());
+        self.uncore.withdraw(asker.clone());
     }
 
     /// All requests, each with the part or process that made it.
@@ -101,6 +107,7 @@ impl Arbiter {
         let mut all = self.active.asked();
         all.extend(self.idle.asked());
         all.extend(self.clocks.asked());
+        all.extend(self.uncore.asked().into_iter().map(of_uncore));
         all
     }
 
@@ -109,6 +116,7 @@ impl Arbiter {
         let mut notices = self.active.drain_notices();
         notices.extend(self.idle.drain_notices());
         notices.extend(self.clocks.drain_notices());
+        notices.extend(self.uncore.drain_notices());
         notices
     }
 }
@@ -154,6 +162,8 @@ pub struct Asked {
 pub enum Wish {
     Idle(IdleLimit),
     Clock(FrequencyLimit),
+    /// The clock of the uncore that these CPUs share.
+    Uncore(FrequencyLimit),
     /// The asker needs these CPUs.
     Active,
     /// The asker has left these CPUs, and other tasks shall leave them.
@@ -169,10 +179,20 @@ impl fmt::Display for Wish {
             Self::Clock(FrequencyLimit::None) => f.write_str("a free clock"),
             Self::Clock(FrequencyLimit::AtMost(clock)) => write!(f, "at most {clock}"),
             Self::Clock(FrequencyLimit::Exactly(clock)) => write!(f, "{clock}"),
+            Self::Uncore(limit) => write!(f, "{} of the uncore", Self::Clock(*limit)),
             Self::Active => f.write_str("active"),
             Self::Parked => f.write_str("parked"),
         }
     }
+}
+
+/// A request for a clock, which is the uncore's.
+fn of_uncore(asked: Asked) -> Asked {
+    let uncore = |wish| match wish {
+        Wish::Clock(limit) => Wish::Uncore(limit),
+        other => other,
+    };
+    Asked { wish: uncore(asked.wish), together: asked.together.map(uncore), ..asked }
 }
 
 /// Merges requests that differ only in their CPUs and times.

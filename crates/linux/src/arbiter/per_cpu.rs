@@ -93,8 +93,12 @@ pub(super) struct Held<K: Knob> {
 
 impl<K: Knob> Shared<K> {
     pub(super) fn new(lock: ArbiterLock) -> Self {
+        Self::by(lock, K::Means::default())
+    }
+
+    pub(super) fn by(lock: ArbiterLock, means: K::Means) -> Self {
         let held = Held {
-            means: K::Means::default(),
+            means,
             own: Vec::new(),
             pending: CpuList::default(),
             holds: BTreeMap::new(),

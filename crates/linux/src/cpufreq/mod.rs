@@ -12,6 +12,7 @@
 //! `cpufreq/boost` (1 is on).
 
 pub(crate) mod control;
+pub(crate) mod uncore;
 
 use crate::root::{FileError, Gaps, Root};
 use machine::{CpuId, CpuList, Kilohertz};

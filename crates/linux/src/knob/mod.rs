@@ -12,6 +12,7 @@
 //! | `.../scaling_governor` | who sets the clock, and that governor's settings, which go with it |
 //! | `.../energy_performance_preference` | the file; a number may read back as a name |
 //! | `msr/cpuN/clock_modulation` | five bits of a register of CPU N, through `dev/cpu/N/msr` |
+//! | `.../intel_uncore_frequency/NAME/min_freq_khz`, `max_...`, `elc_...` | the file |
 //! | `sys/class/powercap/intel-rapl:N/constraint_0_power_limit_uw`, `.../enabled` | the file |
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
@@ -42,6 +43,7 @@ mod power;
 mod thread;
 mod unit;
 
+use crate::cpufreq::uncore::uncore_file;
 use crate::cpuidle::control::is_parameter;
 use crate::processes::threads::ThreadName;
 use crate::root::{FileError, Root, cpu_folder};
@@ -116,7 +118,7 @@ impl Knob {
             Kind::Mask(MaskKnob::new(root.path(path)))
         } else if cpu_of_switch(path).is_some() {
             Kind::Switch(FileKnob::new(root.path(path)))
-        } else if is_idle_file(path) || is_parameter(path) {
+        } else if is_idle_file(path) || is_parameter(path) || uncore_file(path).is_some() {
             Kind::File(FileKnob::new(root.path(path)))
         } else if let Some(file) = frequency_file(path) {
             match file {
@@ -372,6 +374,8 @@ mod tests {
             "sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference",
             "sys/class/powercap/intel-rapl:1/constraint_0_power_limit_uw",
             "sys/class/powercap/intel-rapl:0/enabled",
+            "sys/devices/system/cpu/intel_uncore_frequency/uncore03/elc_floor_freq_khz",
+            "sys/devices/system/cpu/intel_uncore_frequency/package_00_die_01/max_freq_khz",
             "msr/cpu3/clock_modulation",
             "sys/fs/cgroup/a b/cpuset.cpus",
             "sys/fs/cgroup/cgroup.subtree_control",
@@ -403,6 +407,9 @@ mod tests {
             "sys/class/powercap/intel-rapl:0:0/constraint_0_power_limit_uw",
             "sys/class/powercap/intel-rapl:0/../../../../etc/shadow",
             "sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw",
+            "sys/devices/system/cpu/intel_uncore_frequency/uncore03/elc_low_threshold_percent",
+            "sys/devices/system/cpu/intel_uncore_frequency/../cpu0/max_freq_khz",
+            "sys/devices/system/cpu/intel_uncore_frequency/uncore03/../../max_freq_khz",
             "msr/cpu3/0x10",
             "dev/cpu/3/msr",
             "sys/fs/cgroup/../../../etc/cpuset.cpus",

@@ -7,5 +7,6 @@ pub(crate) mod counters;
 pub(crate) mod interrupts;
 pub(crate) mod kernel_command_line;
 pub(crate) mod platform;
+pub(crate) mod sched_ext;
 pub(crate) mod topology;
 pub(crate) mod usage;

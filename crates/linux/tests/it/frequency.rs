@@ -36,6 +36,7 @@ fn victim() {
         "epp" => Some(FrequencyActuator::Preference),
         "duty-cycle" => Some(FrequencyActuator::DutyCycle),
         "rapl" => Some(FrequencyActuator::PowerCap),
+        "uncore" => Some(FrequencyActuator::Uncore),
         _ => None,
     };
     let options = FrequencyOptions {
@@ -214,6 +215,18 @@ fn knobs() -> TempDir {
         write(root, &format!("{zone}/constraint_0_power_limit_uw"), "100000000\n");
         write(root, &format!("{zone}/constraint_0_max_power_uw"), "90000000\n");
         write(root, &format!("{zone}/enabled"), "0\n");
+        let uncore = format!("sys/devices/system/cpu/intel_uncore_frequency/uncore0{socket}");
+        for (file, value) in [
+            ("package_id", socket),
+            ("initial_min_freq_khz", 800_000),
+            ("initial_max_freq_khz", 2_500_000),
+            ("min_freq_khz", 1_200_000),
+            ("max_freq_khz", 2_500_000),
+            ("elc_floor_freq_khz", 1_600_000),
+            ("elc_high_threshold_enable", 0),
+        ] {
+            write(root, &format!("{uncore}/{file}"), &format!("{value}\n"));
+        }
     }
     folder
 }
@@ -225,7 +238,7 @@ fn everything(root: &Path) -> Vec<(PathBuf, String)> {
 
 #[test]
 fn a_kill_is_undone_whatever_the_means() {
-    for means in ["epp", "duty-cycle", "rapl"] {
+    for means in ["epp", "duty-cycle", "rapl", "uncore"] {
         every_kill_is_undone(means, (10, 5), knobs, everything, |root, step| dies_by(root, means, step));
     }
 }
@@ -242,6 +255,7 @@ fn after_a_kill_somebody_elses_change_survives_whatever_the_means() {
             "balance_performance\n",
         ),
         ("rapl", 1, "sys/class/powercap/intel-rapl:1/constraint_0_power_limit_uw", "80000000\n"),
+        ("uncore", 0, "sys/devices/system/cpu/intel_uncore_frequency/uncore01/max_freq_khz", "2000000\n"),
         ("duty-cycle", 1, "dev/cpu/3/msr", &format!("{}\u{12}{}", "\0".repeat(0x19A), "\0".repeat(0x65))),
     ] {
         let folder = knobs();

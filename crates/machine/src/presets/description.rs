@@ -2,7 +2,7 @@
 
 use crate::{
     ClockDomain, Cstate, CstateKind, CstateTable, Duration, FrequencyTable, Kilohertz, Microwatts,
-    OperatingPoint, PackageState, Platform, PointKind, PowerModel, TurboBin, Waking,
+    OperatingPoint, PackageState, Platform, PointKind, PowerModel, TurboBin, UncoreClock, Waking,
 };
 use serde::Deserialize;
 
@@ -43,9 +43,20 @@ pub(super) struct Description {
     #[serde(with = "crate::duration_text")]
     delay: Duration,
     uncore: Uncore,
+    /// Its clocks in MHz, and that which follows them; none: it cannot be set.
+    uncore_clock: Option<UncoreClocks>,
     /// Of the rest of the server; none: by the rule of the module above.
     rest_watts: Option<f64>,
     sources: Sources,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UncoreClocks {
+    slowest: u64,
+    fastest: u64,
+    power_share: f64,
+    time_share: f64,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -112,6 +123,8 @@ struct Sources {
     points: String,
     changes: String,
     uncore: String,
+    #[serde(default)]
+    uncore_clock: String,
     package: String,
     rest: String,
     #[serde(default)]
@@ -151,6 +164,13 @@ impl Description {
             poll_share: self.poll_share,
             waking: self.waking,
             uncore,
+            uncore_clock: self.uncore_clock.map(|clocks| UncoreClock {
+                slowest: Kilohertz(clocks.slowest * 1000),
+                fastest: Kilohertz(clocks.fastest * 1000),
+                power_share: clocks.power_share,
+                time_share: clocks.time_share,
+            }),
+            memory_slowness: 1.0,
             cap: None,
             warming: 0.0,
             rest: self.rest_watts.map_or(rest, Microwatts::from_watts),
@@ -263,10 +283,22 @@ impl Description {
     }
 
     fn sources(&self) -> Vec<String> {
-        let Sources { idle, active, asleep, polling, points, changes, uncore, package, rest, notes } =
-            &self.sources;
+        let Sources {
+            idle,
+            active,
+            asleep,
+            polling,
+            points,
+            changes,
+            uncore,
+            uncore_clock,
+            package,
+            rest,
+            notes,
+        } = &self.sources;
         let mut lines =
             vec![idle.as_str(), active, asleep, polling, self.waking_source(), points, changes, uncore];
+        lines.push(uncore_clock);
         if self.uncore().1.is_some() {
             lines.push(package);
         }
@@ -328,6 +360,7 @@ mod tests {
                 assert!(!source.is_empty(), "{name}");
             }
             assert_eq!(machine.poll_share == 1.0, *polling == polls_as_work(), "{name}");
+            assert_eq!(sources.uncore_clock.is_empty(), machine.uncore_clock.is_none(), "{name}");
             // One operating point never changes.
             assert!(!changes.is_empty() || machine.frequencies.points.len() == 1, "{name}");
             assert!(!package.is_empty() || machine.package.is_none(), "{name}");

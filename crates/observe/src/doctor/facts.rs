@@ -5,7 +5,8 @@
 
 use linux::{
     BootWord, Cache, Cgroups, CounterUnit, CpuHolder, FileError, FrequencyDomain, Gaps, Identity, IdleDriver,
-    LatencyHolders, MeterZone, NumaNode, Privileges, Rival, Root, StateSettings, Tracing,
+    LatencyHolders, MeterZone, NumaNode, Privileges, Rival, Root, SchedExt, StateSettings, Tracing,
+    UncoreDomain,
 };
 use machine::{CpuId, CpuList, Cstate, CstateKind, Duration, IdleLimit, Topology};
 use serde::Serialize;
@@ -17,6 +18,8 @@ use std::path::Path;
 pub struct Facts {
     pub identity: Identity,
     pub cpus: Cpus,
+    /// A scheduler in BPF in place of the kernel's own.
+    pub sched_ext: Option<SchedExt>,
     pub idle: Idle,
     pub limits: Limits,
     pub frequency: Frequency,
@@ -101,6 +104,8 @@ pub struct LimitGroup {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Frequency {
     pub domains: Vec<FrequencyDomain>,
+    /// The clocks of caches, mesh and memory controllers.
+    pub uncore: Vec<UncoreDomain>,
     pub turbo: Option<bool>,
     /// `intel_pstate` or `amd_pstate` and its mode.
     pub mode: Option<(&'static str, String)>,
@@ -131,12 +136,14 @@ pub fn gather(root: &Root, bpf_programs: Option<Vec<(String, Result<(), String>)
     let limits = gather_limits(root, &cpus.online, &mut gaps);
     let frequency = Frequency {
         domains: linux::frequency_domains(root, &mut gaps),
+        uncore: linux::uncore_domains(root, &mut gaps),
         turbo: linux::turbo(root, &mut gaps),
         mode: linux::pstate_mode(root, &mut gaps),
     };
     let mut facts = Facts {
         identity,
         cpus,
+        sched_ext: linux::sched_ext(root, &mut gaps),
         idle,
         limits,
         frequency,

@@ -5,7 +5,7 @@
 
 use super::facts::{Facts, IdleState};
 use super::verdict::Verdict;
-use linux::{Capability, CgroupVersion, FrequencyDomain};
+use linux::{Capability, CgroupVersion, FrequencyDomain, UncoreDomain};
 use machine::{CpuList, CstateKind, Duration, IdleLimit, Kilohertz};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -124,6 +124,14 @@ fn cpus(page: &mut Page, facts: &Facts) {
             many(cores, "core"),
         ),
     );
+    if let Some(scheduler) = &facts.sched_ext {
+        let name = scheduler.name.as_deref().unwrap_or("without a name");
+        let whole = match scheduler.has_all {
+            Some(false) => ", for tasks of its class alone",
+            Some(true) | None => "",
+        };
+        page.line("scheduler", &format!("sched_ext: {name}, {}{whole}", scheduler.state));
+    }
     page.line(
         "hyperthreads",
         match (cpus.smt, facts.threads_per_core()) {
@@ -359,6 +367,29 @@ fn frequency(page: &mut Page, facts: &Facts) {
         None if frequency.domains.is_empty() => {}
         None => page.line("turbo", "cannot see: neither no_turbo nor boost is there"),
     }
+    for domain in &frequency.uncore {
+        page.line(&domain.name, &uncore(domain));
+    }
+}
+
+/// Who limits it is not told by the kernel; that it is limited is.
+fn uncore(domain: &UncoreDomain) -> String {
+    let mut text = format!("uncore of cpu{}", domain.cpus);
+    if let Some((slowest, fastest)) = domain.hardware {
+        let [min, max, low, high] = [domain.min, domain.max, Some(slowest), Some(fastest)].map(clock);
+        let _ = write!(text, ": {min} to {max} of the hardware's {low} to {high}");
+        if domain.max.is_some_and(|max| max < fastest) || domain.min.is_some_and(|min| min > slowest) {
+            text += ", limited by the firmware or a program";
+        }
+    }
+    if domain.current.is_some() {
+        let _ = write!(text, "; now {}", clock(domain.current));
+    }
+    if let Some(elc) = domain.elc {
+        let below = elc.low_percent.map_or_else(String::new, |low| format!(" below {low} % of load"));
+        let _ = write!(text, "; ELC: at least {}{below}", clock(Some(elc.floor)));
+    }
+    text
 }
 
 fn domain_lines(

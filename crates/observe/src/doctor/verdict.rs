@@ -53,6 +53,7 @@ pub fn verdicts(facts: &Facts) -> Vec<Verdict> {
         idle_feedback(facts),
         sensitivity(facts),
         clocks_by_load(facts),
+        uncore(facts),
         hurry_up(facts),
         calls(facts),
         wake_ups(facts),
@@ -220,6 +221,13 @@ fn active_cpus(facts: &Facts) -> Verdict {
             "run as root, or grant CAP_SYS_NICE",
         );
     }
+    if let Some(scheduler) = &facts.sched_ext {
+        let name = scheduler.name.as_deref().unwrap_or("without a name");
+        case.less(
+            format!("a sched_ext scheduler ({name}) places tasks: it may pack them onto few CPUs itself"),
+            "compare both with roost prove, and keep the one that saves more",
+        );
+    }
     longer_sleeps(facts, &mut case);
     if facts.limits.rivals.iter().any(|rival| rival.program.name == "irqbalance") {
         case.less(
@@ -345,6 +353,37 @@ fn clocks_by_load(facts: &Facts) -> Verdict {
                 "{widest} CPUs change speed together: pegasus as ever; rubik per domain, not per request"
             ),
             "",
+        );
+    }
+    case.end()
+}
+
+fn uncore(facts: &Facts) -> Verdict {
+    let mut case = Case::of("uncore", "govern --uncore auto, elc or a clock");
+    let by_right = facts.privileges.has(Capability::DacOverride) == Some(true)
+        && facts.cgroups.sysfs_writable != Some(false);
+    let all = &facts.frequency.uncore;
+    let settable: Vec<_> = all.iter().filter(|domain| domain.hardware.is_some()).collect();
+    if settable.is_empty() {
+        let (why, remedy) = match (facts.identity.virtual_machine, all.is_empty()) {
+            (Some(true), _) => ("its clock is the host's", "run Roost there, or use bare metal"),
+            (_, true) => (
+                "the kernel shows no clock of it",
+                "on an Intel server load its driver (modprobe intel-uncore-frequency)",
+            ),
+            (_, false) => ("its clock is shown and cannot be set", ""),
+        };
+        case.cannot(why, remedy);
+        return case.end();
+    }
+    if !settable.iter().all(|domain| domain.may_set.unwrap_or(by_right)) {
+        case.cannot("this user may not set it", "run as root");
+    }
+    case.good("as slow as the goal allows: --uncore auto");
+    if settable.iter().any(|domain| domain.elc.is_none()) {
+        case.less(
+            "no efficiency latency control: --uncore elc is not to be had",
+            "Linux 6.12, on a processor with TPMI",
         );
     }
     case.end()

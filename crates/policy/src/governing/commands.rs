@@ -10,6 +10,8 @@ impl ServiceController {
         self.decide(withdrawn, &why);
         let withdrawn = self.frequency.withdraw();
         self.decide(withdrawn, &why);
+        let withdrawn = self.uncore.withdraw();
+        self.decide(withdrawn.into_iter().collect(), &why);
         let cores = self.topology.cores.len() as u16;
         // Told even where it changes nothing: another program may have made the present setting.
         self.active = cores;
@@ -39,6 +41,8 @@ impl ServiceController {
         let changed = self.frequency.limits(&self.topology, self.active);
         let decided = |(command, why)| Decision { command, why: Why::Clock(why) };
         self.decided.extend(changed.into_iter().map(decided));
+        let uncore = self.uncore.limit(&self.topology);
+        self.decided.extend(uncore.map(|(command, why)| Decision { command, why: Why::Uncore(why) }));
     }
 
     pub(super) fn decide(&mut self, commands: Vec<Command>, why: &Why) {

@@ -1,5 +1,5 @@
 //! Governing a service that was not changed: how many cores it gets, which ones, how deeply they
-//! may sleep and how fast they run.
+//! may sleep, how fast they and their uncore run.
 //!
 //! **Problem.** [`crate::carb`] says how many. A driver must feed it whole epochs, turn its number
 //! into CPUs, and above all know when not to be clever: a daemon that loses sight of its service,
@@ -26,7 +26,7 @@
 //! Invariants:
 //! - Whatever is told, the CPUs in force are a non-empty prefix of the cores, and their limits are
 //!   those of the active ones.
-//! - When open or paused, all CPUs are active and no limit is in force, on sleep or speed.
+//! - When open or paused, all CPUs are active and no limit is in force, on sleep, speed or uncore.
 //! - A command is given when something changes and not otherwise.
 //! - A timeout that comes late, early or twice does no harm: there are none, epochs are the only
 //!   clock.
@@ -39,6 +39,7 @@ mod order;
 mod params;
 mod replay;
 mod search;
+mod uncore;
 mod why;
 
 pub use alarm::{Expected, LoadSpikeDetector};
@@ -46,12 +47,13 @@ pub use frequency::{ClockWhy, Frequency, FrequencyMode, ServiceFrequency};
 pub use idle::{IdleMode, IdleModes, ServiceIdle};
 pub use order::cores_in_order;
 pub use params::{Cores, Params};
+pub use uncore::{ServiceUncore, UncoreMode, UncoreWhy};
 pub use why::{Failure, Why};
 
 use crate::carb::{GoalParams, GoalSearch};
 use crate::frequency::PointTable;
 use crate::own::Orders;
-use machine::{Command, CpuId, CpuList, Duration, FrequencyLimit, Goal, Instant, Reading};
+use machine::{Command, CpuId, CpuList, Duration, FrequencyLimit, Goal, Instant, Kilohertz, Reading};
 use search::{Search, epoch_of, search};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -66,6 +68,9 @@ pub struct CpuTopology {
     /// How fast they can run, where their clock is to be chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub points: Option<PointTable>,
+    /// The clocks that their uncore can have, slow to fast, where that is to be chosen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uncore: Vec<Kilohertz>,
 }
 
 /// The inputs of the policy.
@@ -123,6 +128,8 @@ pub struct ServiceController {
     idle: ServiceIdle,
     #[serde(default)]
     frequency: ServiceFrequency,
+    #[serde(default)]
+    uncore: ServiceUncore,
     mode: Mode,
     /// The number of CPUs in force.
     active: u16,
@@ -144,6 +151,7 @@ impl ServiceController {
             search: search(params.cores, cores),
             idle,
             frequency: ServiceFrequency::new(params.frequency, &topology),
+            uncore: ServiceUncore::new(params.uncore, params.uncore_goal),
             params,
             mode: Mode::Searching,
             active: cores,
@@ -183,13 +191,18 @@ impl ServiceController {
         match &self.search {
             Search::Goal(search) => Some(search.goal()),
             Search::Ordered(_, goal) => *goal,
-            Search::Constant(_) | Search::Slope(_) => self.frequency.goal(),
+            Search::Constant(_) | Search::Slope(_) => self.frequency.goal().or(self.uncore.goal()),
         }
     }
 
     /// The caps on the clocks of its CPUs; one that is not here has none.
     pub fn clocks(&self) -> &BTreeMap<CpuId, FrequencyLimit> {
         self.frequency.in_force()
+    }
+
+    /// The limit of the uncore's clock.
+    pub fn uncore(&self) -> FrequencyLimit {
+        self.uncore.in_force()
     }
 
     /// The tail by number of cores at the present load, as far as it was seen.
@@ -233,6 +246,7 @@ impl ServiceController {
                     self.mode = Mode::Searching;
                     self.search = search(self.params.cores, self.topology.cores.len() as u16);
                     self.frequency.forget(&self.topology);
+                    self.uncore.forget();
                 }
             }
             Input::Reload(params) => self.reload(params.clone()),
@@ -267,6 +281,7 @@ impl ServiceController {
                 self.mode = Mode::Searching;
                 self.search = search(self.params.cores, self.topology.cores.len() as u16);
                 self.frequency.forget(&self.topology);
+                self.uncore.forget();
             }
             Mode::Searching if self.lost >= self.params.lost_after => {
                 return self.open(Failure::Lost { epochs: self.lost });
@@ -291,7 +306,9 @@ impl ServiceController {
         };
         self.idle.handle_epoch(&active, &reading.cpus);
         self.frequency.handle_epoch(now, &self.topology, self.active, reading, self.params.lost_after);
+        let before = self.active;
         self.put(wanted, why);
+        self.uncore.handle_epoch(&self.topology, &reading.service, self.active == before);
         self.set_clocks();
     }
 
@@ -316,10 +333,18 @@ impl ServiceController {
             }
         }
         self.frequency.handle_alarm(now, &self.topology);
+        self.uncore.handle_alarm();
         self.set_clocks();
     }
 
     fn set_goal(&mut self, goal: Goal) {
+        if self.params.uncore == UncoreMode::Auto {
+            self.params.uncore_goal = Some(goal);
+            self.uncore.set_goal(goal);
+            if matches!(self.search, Search::Constant(_)) {
+                return;
+            }
+        }
         if let Frequency::Pegasus(own, _) = &mut self.params.frequency {
             *own = goal;
             self.frequency.set_goal(goal);
@@ -365,6 +390,7 @@ impl ServiceController {
         let before = std::mem::replace(&mut self.params, params.clone());
         self.idle.set_modes(params.idle);
         self.frequency.set_mode(params.frequency, &self.topology);
+        self.uncore.set_mode(params.uncore, params.uncore_goal);
         match (before.cores, params.cores, &mut self.search) {
             // The learned state of the service stays.
             (Cores::Goal(_, old), Cores::Goal(goal, new), Search::Goal(search)) if old == new => {

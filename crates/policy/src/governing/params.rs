@@ -1,6 +1,6 @@
 //! The policies that a service is governed by.
 
-use super::{Frequency, IdleModes};
+use super::{Frequency, IdleModes, UncoreMode};
 use crate::carb::{self, GoalParams};
 use machine::Goal;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,12 @@ pub struct Params {
     pub idle: IdleModes,
     #[serde(default)]
     pub frequency: Frequency,
+    /// How fast the uncore of their sockets runs.
+    #[serde(default)]
+    pub uncore: UncoreMode,
+    /// The goal under which `auto` slows it.
+    #[serde(default)]
+    pub uncore_goal: Option<Goal>,
     /// So many epochs without a rate, or refusals in a row, and it fails open. 3.
     pub lost_after: u32,
     /// Epochs until it tries again after failing open; twice as many after each further failure, up
@@ -38,6 +44,14 @@ pub struct Params {
 impl Params {
     /// With the default patience for failures.
     pub fn new(cores: Cores, idle: impl Into<IdleModes>) -> Self {
-        Self { cores, idle: idle.into(), frequency: Frequency::Stock, lost_after: 3, retry_epochs: 10 }
+        Self {
+            cores,
+            idle: idle.into(),
+            frequency: Frequency::Stock,
+            uncore: UncoreMode::Stock,
+            uncore_goal: None,
+            lost_after: 3,
+            retry_epochs: 10,
+        }
     }
 }

@@ -10,7 +10,7 @@ fn topology(cores: u16) -> CpuTopology {
     let all = CpuList(topology.0.iter().map(|cpu| cpu.id).collect());
     let us = Duration::from_micros;
     let halts = all.0.iter().map(|&cpu| (cpu, vec![us(2), us(133)])).collect();
-    CpuTopology { cores: cores_in_order(&topology, &all), halts, points: None }
+    CpuTopology { cores: cores_in_order(&topology, &all), halts, ..CpuTopology::default() }
 }
 
 /// The same, with clocks that can be chosen.
@@ -21,7 +21,8 @@ fn topology_with_clocks(cores: u16) -> CpuTopology {
         kind: machine::PointKind::Pstate,
     };
     let points = [1_000, 1_700, 2_600].iter().map(point).collect::<Vec<_>>();
-    CpuTopology { points: Some(points.try_into().unwrap()), ..topology(cores) }
+    let uncore = [800_000, 900_000, 1_000_000].map(machine::Kilohertz).to_vec();
+    CpuTopology { points: Some(points.try_into().unwrap()), uncore, ..topology(cores) }
 }
 
 fn goal() -> Goal {
@@ -324,8 +325,13 @@ proptest! {
         inputs in prop::collection::vec(any_input(), 1..120),
     ) {
         let search = Cores::Goal(goal(), GoalParams::default());
-        let params = Params::new(search, IdleMode::Feedback);
+        let params = Params {
+            uncore: UncoreMode::Auto,
+            uncore_goal: Some(goal()),
+            ..Params::new(search, IdleMode::Feedback)
+        };
         let mut governing = ServiceController::new(params, topology_with_clocks(cores));
+        let mut uncore = FrequencyLimit::None;
         let all = governing.active();
         let mut active = all.clone();
         let mut limits: BTreeMap<CpuId, IdleLimit> = BTreeMap::new();
@@ -342,6 +348,9 @@ proptest! {
                         let before = clocks.insert(cpu, limit).unwrap_or(FrequencyLimit::None);
                         prop_assert!(before != limit, "a command that changes nothing");
                     }
+                    Command::SetUncore(limit) => {
+                        prop_assert!(std::mem::replace(&mut uncore, limit) != limit);
+                    }
                     other => prop_assert!(false, "{other:?} is not for a service"),
                 }
             }
@@ -356,7 +365,9 @@ proptest! {
                 prop_assert_eq!(&active, &all);
                 prop_assert_eq!(limited.count(), 0);
                 prop_assert!(clocks.values().all(|limit| *limit == FrequencyLimit::None));
+                prop_assert_eq!(uncore, FrequencyLimit::None);
             }
+            prop_assert_eq!(uncore, governing.uncore());
             clocks.retain(|_, limit| *limit != FrequencyLimit::None);
             prop_assert_eq!(&clocks, governing.clocks());
         }
@@ -369,7 +380,12 @@ proptest! {
         cut in any::<prop::sample::Index>(),
     ) {
         let governed = governed(IdleMode::Feedback);
-        let params = Params { frequency: sensitivity_with(0.1), ..governed.params().clone() };
+        let params = Params {
+            frequency: sensitivity_with(0.1),
+            uncore: UncoreMode::Auto,
+            uncore_goal: Some(goal()),
+            ..governed.params().clone()
+        };
         let mut governing = ServiceController::new(params, topology_with_clocks(4));
         let mut text = state_line(&governing) + "\n";
         let cut = cut.index(inputs.len());

@@ -1,6 +1,6 @@
 //! Why a service has the cores that it has.
 
-use super::ClockWhy;
+use super::{ClockWhy, UncoreWhy};
 use crate::carb;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -21,6 +21,7 @@ pub enum Why {
     /// All cores are needed at once.
     Alarm,
     Clock(ClockWhy),
+    Uncore(UncoreWhy),
 }
 
 /// Why it fails open.
@@ -65,6 +66,7 @@ impl fmt::Display for Why {
             Self::Paused => f.write_str("a person asked for all cores"),
             Self::Alarm => f.write_str("alarm: all cores at once"),
             Self::Clock(why) => why.fmt(f),
+            Self::Uncore(why) => why.fmt(f),
         }
     }
 }

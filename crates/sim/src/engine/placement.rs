@@ -330,7 +330,10 @@ impl Engine {
                 }
                 // Schedulers leave idle limits to `ActiveIdle`, and move connections instead of
                 // services.
-                Command::LimitIdle { .. } | Command::SetActiveCpus(_) | Command::SetFrequency { .. } => {}
+                Command::LimitIdle { .. }
+                | Command::SetActiveCpus(_)
+                | Command::SetFrequency { .. }
+                | Command::SetUncore(_) => {}
             }
         }
         self.active_count = self.active.len();

@@ -101,6 +101,8 @@ pub struct Machine {
     pub waking: Option<Waking>,
     /// Watts of a socket beside its cores.
     pub uncore_watts: Option<f64>,
+    /// The clock of the sockets' uncore; its fastest without one.
+    pub uncore_clock: Option<String>,
     /// Watts of the rest of the server.
     pub rest_watts: Option<f64>,
     /// Idle states instead of the preset's.

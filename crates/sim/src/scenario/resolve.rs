@@ -107,6 +107,9 @@ impl Document {
                 *place = Microwatts::from_watts(watts);
             }
         }
+        if let Some(clock) = &table.uncore_clock {
+            platform = self.with_uncore_at(platform, clock)?;
+        }
         if let Some(cstates) = &table.cstates {
             platform.cstates = CstateTable(cstates.clone());
         }
@@ -164,6 +167,25 @@ impl Document {
             return Err(self.wrong("machine.threads", problem, "1 or 2"));
         }
         Ok(platform)
+    }
+
+    /// The machine with its uncore at the clock that `text` names.
+    fn with_uncore_at(&self, platform: Platform, text: &str) -> Result<Platform, ScenarioError> {
+        let key = "machine.uncore_clock";
+        let clock: Kilohertz =
+            text.parse().map_err(|problem| self.wrong(key, problem, "such as \"1.6GHz\""))?;
+        let Some(of) = platform.uncore_clock else {
+            let problem = format!("the uncore of {} has one clock", platform.name);
+            return Err(self.wrong(
+                key,
+                problem,
+                "leave it out, or take a preset of Intel's from Skylake-SP on",
+            ));
+        };
+        platform.with_uncore_at(clock).ok_or_else(|| {
+            let fix = format!("{} to {}", of.slowest, of.fastest);
+            self.wrong(key, format!("{clock} is beyond what the uncore can do"), &fix)
+        })
     }
 
     /// Powers are zero or more, wherever the machine has one.

@@ -48,6 +48,22 @@ fn the_clock_at_the_bound_is_the_one_whose_power_fits() {
 }
 
 #[test]
+fn a_slower_uncore_takes_less_and_makes_memory_time_longer() {
+    // At half its fastest clock: 25 W (1 - 0.6 / 2) = 17.5 W, and half of the memory time twice.
+    let keys = [("machine.turbo", "false"), ("workload.memory", "0.4")];
+    let fast = loaded(&keys, "menu");
+    let slow = loaded(&[&keys[..], &[("machine.uncore_clock", "\"1.2GHz\"")]].concat(), "menu");
+    assert!((fast.power.uncore_watts - 25.0).abs() < 1e-6 && (slow.power.uncore_watts - 17.5).abs() < 1e-6);
+    let longer = fast.rate / slow.rate;
+    assert!((longer / (0.6 + 0.4 * 1.5) - 1.0).abs() < 0.01, "{longer}");
+    // Requests that wait for no memory feel nothing, and the fastest clock is the machine as it is.
+    let keys = [("machine.uncore_clock", "\"1.2GHz\"")];
+    assert_eq!(loaded(&[], "menu").responses, loaded(&keys, "menu").responses);
+    let keys = [("machine.uncore_clock", "\"2.4GHz\""), ("workload.memory", "0.4")];
+    assert_eq!(loaded(&[keys[1]], "menu").power, loaded(&keys, "menu").power);
+}
+
+#[test]
 fn a_bound_that_is_never_reached_changes_nothing() {
     let free = loaded(&[], "menu + ondemand");
     let bound = loaded(&[("machine.cap.watts", "500.0")], "menu + ondemand");
@@ -91,6 +107,8 @@ fn what_cannot_be_is_refused_with_its_key() {
         ("machine.cap", "{ watts = 125.0, span = \"1s\" }", "span"),
         ("machine.warming", "0.1", "feed itself"),
         ("machine.warming", "-0.001", "small share"),
+        ("machine.uncore_clock", "\"3GHz\"", "1200MHz to 2400MHz"),
+        ("machine.uncore_clock", "\"fast\"", "such as \"1.6GHz\""),
     ] {
         let value = toml::from_str::<toml::Table>(&format!("v = {value}")).unwrap()["v"].clone();
         let document = document(&[("machine.preset", Value::from("xeon-gold-6126")), (key, value)]);

@@ -7,7 +7,7 @@ use crate::clocks::Repair;
 use linux::arbiter::IdleLimits;
 use linux::{ConfineError, FrequencyState, LimitState};
 use machine::{Command, CpuId, CpuList, FrequencyLimit, IdleLimit, Instant};
-use policy::governing::{Decision, FrequencyMode, Input, Why};
+use policy::governing::{Decision, FrequencyMode, Input, UncoreMode, Why};
 use std::collections::BTreeSet;
 
 impl Governed {
@@ -25,6 +25,10 @@ impl Governed {
         if !pending.is_empty() {
             let again = |decided| self.carry_out(decided, None, report).err();
             let refused = pending.values().filter_map(again).last();
+            self.report(now, refused, holder.as_deref_mut(), report);
+        }
+        if let Some(decided) = self.pending_uncore.take() {
+            let refused = self.carry_out(&decided, None, report).err();
             self.report(now, refused, holder, report);
         }
     }
@@ -67,28 +71,61 @@ impl Governed {
         }
     }
 
-    /// Another process changed a clock. It is set once more; where that fails the policy gives
+    /// Another process changed a clock, or the uncore's. It is set once more; where that fails the policy gives
     /// everything up.
     pub(super) fn look_for_other_clocks(
         &mut self,
         now: Instant,
-        holder: Option<&mut IdleLimits>,
+        mut holder: Option<&mut IdleLimits>,
         report: &mut EpochReport,
     ) {
-        let Some(clocks) = &self.clocks else { return };
-        match clocks.repair(&self.config.name) {
-            Repair::Unneeded => {}
-            Repair::Done(what) => {
-                let entry = self.entry(
-                    "clock",
-                    "another's".to_owned(),
-                    "ours".to_owned(),
-                    format!("set once more: {what}"),
-                );
-                report.entries.push(entry);
+        let both = [("clock", self.clocks.clone()), ("uncore", self.uncore.clone())];
+        for (knob, clocks) in both.into_iter().filter_map(|(knob, clocks)| Some((knob, clocks?))) {
+            match clocks.repair(&self.config.name) {
+                Repair::Unneeded => {}
+                Repair::Done(what) => {
+                    let why = format!("set once more: {what}");
+                    report.entries.push(self.entry(knob, "another's".to_owned(), "ours".to_owned(), why));
+                }
+                Repair::Vain(what) => {
+                    self.tell(now, Input::Drift { what }, holder.as_deref_mut(), report);
+                }
             }
-            Repair::Vain(what) => self.tell(now, Input::Drift { what }, holder, report),
         }
+    }
+
+    /// All CPUs of the service ask alike, so its sockets get it. One that is refused is pending.
+    fn limit_uncore(
+        &mut self,
+        limit: FrequencyLimit,
+        decided: &Decision,
+        report: &mut EpochReport,
+    ) -> Result<(), String> {
+        self.pending_uncore = None;
+        let mut by = String::new();
+        if self.confiner.is_some() {
+            let Some(uncore) = &self.uncore else { return Ok(()) };
+            for &cpu in &self.allowed().0 {
+                match uncore.limit(&self.config.name, cpu, limit) {
+                    FrequencyState::Refused { reason } => {
+                        self.pending_uncore = Some(decided.clone());
+                        return Err(reason);
+                    }
+                    FrequencyState::InForce { setting: Some(setting), .. } => by = format!(" ({setting})"),
+                    FrequencyState::InForce { .. } | FrequencyState::Free => {}
+                }
+            }
+        }
+        let old = std::mem::replace(&mut self.limit_of_uncore, limit);
+        // The tail with another memory is another.
+        report.moved |= self.config.uncore == UncoreMode::Auto;
+        report.entries.push(self.entry(
+            "uncore",
+            clock_told(old),
+            clock_told(limit) + &by,
+            decided.why.to_string(),
+        ));
+        Ok(())
     }
 
     /// One that is refused is pending.
@@ -139,6 +176,7 @@ impl Governed {
             Command::SetActiveCpus(cpus) => self.set_cpus(cpus, decided, report),
             Command::LimitIdle { cpu, limit } => self.limit_idle(*cpu, *limit, &decided.why, holder, report),
             Command::SetFrequency { cpu, limit } => self.limit_clock(*cpu, *limit, decided, report),
+            Command::SetUncore(limit) => self.limit_uncore(*limit, decided, report),
             // For stores that move their own connections; this policy never says so.
             Command::MoveConnection { .. } | Command::Activate(_) | Command::Deactivate(_) => Ok(()),
         }

@@ -32,7 +32,7 @@ mod telemetry;
 pub(crate) use open::unused_name;
 pub use open::{Open, OpenError, Prospect};
 pub use sources::TelemetrySource;
-pub use status::{LastChange, Status};
+pub use status::{LastChange, Status, UncoreStatus};
 pub use telemetry::{AlarmSink, Telemetry, Window};
 
 use crate::audit::Entry;
@@ -51,7 +51,7 @@ use machine::{
 };
 use open::premature_sleeps;
 use own::Own;
-use policy::governing::{Decision, FrequencyMode, Input, Mode, ServiceController};
+use policy::governing::{Decision, FrequencyMode, Input, Mode, ServiceController, UncoreMode};
 use policy::log::{Recorded as _, state_line, step_line};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,6 +72,8 @@ pub struct Governed {
     means: ClockMeans,
     /// `None` in a dry run, and where no clock is to be chosen.
     clocks: Option<Clocks>,
+    /// The same for the uncore of its sockets.
+    uncore: Option<Clocks>,
     /// Knows which services need which CPUs, and moves all other processes accordingly.
     park: Option<Park>,
     last_usage: Vec<CpuUsage>,
@@ -89,6 +91,10 @@ pub struct Governed {
     /// Floors that yield to another process which needs the CPU.
     yielded: BTreeSet<CpuId>,
     limits_of_clocks: BTreeMap<CpuId, FrequencyLimit>,
+    pending_uncore: Option<Decision>,
+    limit_of_uncore: FrequencyLimit,
+    /// The fastest present clock of its sockets' uncore, where that is to be chosen.
+    last_uncore: Option<Kilohertz>,
     last: ServiceReading,
     last_cpus: Vec<CpuReading>,
     last_change: Option<LastChange>,
@@ -121,7 +127,7 @@ impl Governed {
     pub fn keep_others_off(&mut self, park: Option<&Park>) {
         let park = park.filter(|_| self.confiner.is_some());
         if let Some(park) = park {
-            let could = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
+            let could = self.allowed();
             let claim = Claim {
                 active: self.cpus.clone(),
                 offline: if self.config.hotplug { could.clone() } else { CpuList::default() },
@@ -139,9 +145,23 @@ impl Governed {
         let clocks =
             clocks.filter(|_| self.confiner.is_some() && self.config.frequency != FrequencyMode::Stock);
         if let Some(clocks) = clocks {
-            clocks.join(&self.config.name, &CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect()));
+            clocks.join(&self.config.name, &self.allowed());
         }
         self.clocks = clocks.cloned();
+    }
+
+    /// The uncore of its sockets is set from now on, through this.
+    pub fn choose_uncore(&mut self, uncore: Option<&Clocks>) {
+        let uncore = uncore.filter(|_| self.confiner.is_some() && self.config.uncore != UncoreMode::Stock);
+        if let Some(uncore) = uncore {
+            uncore.join(&self.config.name, &self.allowed());
+        }
+        self.uncore = uncore.cloned();
+    }
+
+    /// The CPUs that it may use.
+    fn allowed(&self) -> CpuList {
+        CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect())
     }
 
     pub fn name(&self) -> &str {
@@ -298,7 +318,7 @@ impl Governed {
         report: &mut EpochReport,
     ) {
         if self.config.idle != config.idle {
-            let cpus = CpuList(self.last_usage.iter().map(|usage| usage.cpu).collect());
+            let cpus = self.allowed();
             self.premature = premature_sleeps(&self.root, config, &cpus, report);
         }
         self.config = config.clone();
@@ -311,7 +331,7 @@ impl Governed {
         if let Some(park) = &self.park {
             park.leave(&self.config.name);
         }
-        if let Some(clocks) = &self.clocks {
+        for clocks in self.clocks.iter().chain(&self.uncore) {
             clocks.withdraw(&self.config.name);
         }
         if let Some(holder) = holder {
@@ -353,7 +373,20 @@ impl Governed {
         let both = usage.iter().zip(&self.last_usage);
         let cpus = both.map(|(now, before)| cpu_reading(now, before, of(now), pace.get(&now.cpu))).collect();
         self.last_usage = usage;
-        Reading { service: self.telemetry.read(now), cpus, ..Reading::default() }
+        let uncore = self.uncore_clock();
+        self.last_uncore = uncore;
+        Reading { service: self.telemetry.read(now), cpus, uncore, ..Reading::default() }
+    }
+
+    /// A few files an epoch, so only where the uncore is to be chosen.
+    fn uncore_clock(&self) -> Option<Kilohertz> {
+        if self.config.uncore == UncoreMode::Stock {
+            return None;
+        }
+        let allowed = self.allowed();
+        let domains = linux::uncore_domains(&self.root, &mut linux::Gaps::default());
+        let ours = domains.into_iter().filter(|domain| !domain.cpus.0.is_disjoint(&allowed.0));
+        ours.filter_map(|domain| domain.current).max()
     }
 
     fn ask(&mut self, now: Instant, input: &Input, report: &mut EpochReport) -> Vec<Decision> {

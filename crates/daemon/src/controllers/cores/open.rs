@@ -10,8 +10,10 @@ use linux::service::{Service, ServiceError};
 use linux::{
     ConfineError, ConfineOptions, Confiner, IdleMisprediction, Root, RotatingLog, SegmentBounds, UsageMeter,
 };
-use machine::{CpuId, CpuList, CstateKind, Duration, Instant, ServiceReading};
-use policy::governing::{CpuTopology, FrequencyMode, IdleMode, ServiceController, cores_in_order};
+use machine::{CpuId, CpuList, CstateKind, Duration, FrequencyLimit, Instant, ServiceReading};
+use policy::governing::{
+    CpuTopology, FrequencyMode, IdleMode, ServiceController, UncoreMode, cores_in_order,
+};
 use policy::log::state_line;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -78,6 +80,9 @@ impl Prospect {
         };
         let allowed = within(config, &allowed)?;
         if let Some(reason) = clocks::missing(root, config.frequency, &allowed, means) {
+            return Err(OpenError::Clocks { service: config.name.clone(), reason });
+        }
+        if let Some(reason) = clocks::uncore_missing(root, config.uncore, &allowed) {
             return Err(OpenError::Clocks { service: config.name.clone(), reason });
         }
         let topology = topology(root, config, &allowed, means);
@@ -162,6 +167,7 @@ impl Governed {
             pace,
             means,
             clocks: None,
+            uncore: None,
             park: None,
             last_usage,
             cpuset,
@@ -172,6 +178,9 @@ impl Governed {
             limits: BTreeMap::new(),
             yielded: BTreeSet::new(),
             limits_of_clocks: BTreeMap::new(),
+            pending_uncore: None,
+            limit_of_uncore: FrequencyLimit::None,
+            last_uncore: None,
             last: ServiceReading::default(),
             last_cpus: Vec::new(),
             last_change: None,
@@ -267,6 +276,10 @@ fn topology(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: Clock
         cores: cores_in_order(&topology, allowed),
         halts: allowed.0.iter().filter_map(halts).collect(),
         points,
+        uncore: match config.uncore {
+            UncoreMode::Stock | UncoreMode::Fixed(_) => Vec::new(),
+            UncoreMode::Elc | UncoreMode::Auto => clocks::uncore_clocks(root, allowed),
+        },
     }
 }
 

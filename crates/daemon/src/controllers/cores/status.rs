@@ -2,8 +2,8 @@
 
 use super::Governed;
 use linux::{ConfineActuator, Confiner, FrequencyActuator};
-use machine::{CpuId, CpuList, Duration, FrequencyLimit, Goal, ServiceReading};
-use policy::governing::{FrequencyMode, Mode};
+use machine::{CpuId, CpuList, Duration, FrequencyLimit, Goal, Kilohertz, ServiceReading};
+use policy::governing::{FrequencyMode, Mode, UncoreMode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -37,6 +37,23 @@ pub struct Status {
     /// The caps on the clocks of its CPUs; one that is not here is free.
     #[serde(default)]
     pub clocks: BTreeMap<CpuId, FrequencyLimit>,
+    #[serde(default)]
+    pub uncore: UncoreStatus,
+}
+
+/// The uncore of a service's sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UncoreStatus {
+    pub mode: UncoreMode,
+    pub limit: FrequencyLimit,
+    /// The fastest present clock, where the hardware tells it and it is to be chosen.
+    pub current: Option<Kilohertz>,
+}
+
+impl Default for UncoreStatus {
+    fn default() -> Self {
+        Self { mode: UncoreMode::Stock, limit: FrequencyLimit::None, current: None }
+    }
 }
 
 /// The last change of a service's CPUs.
@@ -72,6 +89,11 @@ impl Governed {
                 .filter(|(_, limit)| **limit != FrequencyLimit::None)
                 .map(|(&cpu, &limit)| (cpu, limit))
                 .collect(),
+            uncore: UncoreStatus {
+                mode: self.config.uncore,
+                limit: self.limit_of_uncore,
+                current: self.last_uncore,
+            },
         }
     }
 }

@@ -382,7 +382,7 @@ impl Hurry {
 /// The meaning of a policy's clock for this means: a hint and a power cap only limit.
 fn limit(actuator: Option<FrequencyActuator>, shift: &Shift) -> FrequencyLimit {
     match actuator {
-        Some(FrequencyActuator::Preference | FrequencyActuator::PowerCap) => {
+        Some(FrequencyActuator::Preference | FrequencyActuator::PowerCap | FrequencyActuator::Uncore) => {
             FrequencyLimit::AtMost(shift.frequency)
         }
         None

@@ -2,15 +2,16 @@
 //! their speed.
 //!
 //! The means decides which CPUs those are. cpufreq has its policies. Duty cycles go by core: one of
-//! two hyperthreads decides for the other, and the processor determines which one. Power caps go by
-//! socket. The rest is the same for all means: a domain gets the fastest of its CPUs' requests, and
-//! a domain of which another process has a CPU stays as it is.
+//! two hyperthreads decides for the other, and the processor determines which one. Power caps and
+//! the uncore go by socket. The rest is the same for all means: a domain gets the fastest of its
+//! CPUs' requests, and a domain of which another process has a CPU stays as it is.
 
 use super::clock::Clock;
 use super::duty_cycle::DutyCycle;
 use super::power_cap::PowerCap;
 use super::preference::Preference;
 use super::state::FrequencyState;
+use super::uncore::Uncore;
 use crate::journal::{ChangeError, Journal};
 use machine::{CpuId, CpuList, FrequencyLimit, Kilohertz};
 use std::collections::BTreeMap;
@@ -54,6 +55,7 @@ pub(super) enum Means {
     Preference(Preference),
     DutyCycle(DutyCycle),
     PowerCap(PowerCap),
+    Uncore(Uncore),
 }
 
 impl Domain {
@@ -85,7 +87,7 @@ impl Domain {
             ));
         }
         let only_caps = match self.means {
-            Means::Clock(_) | Means::DutyCycle(_) => return Ok(()),
+            Means::Clock(_) | Means::DutyCycle(_) | Means::Uncore(_) => return Ok(()),
             Means::Preference(_) => "a preference",
             Means::PowerCap(_) => "a power cap",
         };
@@ -131,6 +133,7 @@ impl Domain {
             Means::Preference(preference) => preference.put_in_force(journal, &order),
             Means::DutyCycle(duty) => duty.put_in_force(journal, &order),
             Means::PowerCap(cap) => cap.put_in_force(journal, &order),
+            Means::Uncore(uncore) => uncore.put_in_force(journal, &order),
         };
         result.map_err(|trouble| match trouble {
             Trouble::Told(reason) => reason,
@@ -144,6 +147,7 @@ impl Domain {
             Means::Preference(preference) => preference.free(journal),
             Means::DutyCycle(duty) => duty.free(journal),
             Means::PowerCap(cap) => cap.free(journal),
+            Means::Uncore(uncore) => uncore.free(journal),
         }
     }
 
@@ -154,6 +158,7 @@ impl Domain {
             Means::Preference(preference) => preference.has(path),
             Means::DutyCycle(duty) => duty.has(path),
             Means::PowerCap(cap) => cap.has(path),
+            Means::Uncore(uncore) => uncore.has(path),
         }
     }
 
@@ -163,6 +168,7 @@ impl Domain {
             (Means::Preference(_), ChangeError::File(file)) => Preference::explain(file),
             (Means::DutyCycle(_), ChangeError::File(file)) => DutyCycle::explain(file),
             (Means::PowerCap(_), ChangeError::File(file)) => PowerCap::explain(file),
+            (Means::Uncore(_), ChangeError::File(file)) => Uncore::explain(file),
             _ => None,
         };
         own.unwrap_or_else(|| error.reason())

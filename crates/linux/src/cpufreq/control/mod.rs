@@ -12,10 +12,11 @@
 //! | `Preference` | cpufreq policy | a hint to hardware that chooses by itself | `preference` |
 //! | `DutyCycle` | physical core | for which part of the time the clock runs | `duty_cycle` |
 //! | `PowerCap` | socket | the average power that it may take | `power_cap` |
+//! | `Uncore` | socket or die | the clock of caches, mesh and memory controllers | `uncore` |
 //!
-//! The last three are never chosen by default: they limit less exactly, or have a cost that cannot
-//! be put back, so the user has to name them. The policy decides a frequency for all of them; each
-//! file documents its translation.
+//! The last four are never chosen by default: they limit less exactly, have a cost that cannot be put
+//! back, or set another clock, so the user has to name them. The policy decides a frequency for all of
+//! them; each file documents its translation.
 //!
 //! Terms:
 //! - *Hardware bounds*: the slowest and the fastest that a domain can run. A limit beyond them is
@@ -37,6 +38,7 @@ mod duty_cycle;
 mod power_cap;
 mod preference;
 mod state;
+mod uncore;
 
 pub use domain::Speeds;
 pub use state::{FrequencyActuator, FrequencyDrift, FrequencyState};
@@ -141,7 +143,10 @@ impl FrequencyControl {
             return Err(FrequencyError::MsrNotAllowed);
         }
         let mut domains = domains(root, cpus, options.actuator)?;
-        let locks = CpuLocks::take_clocks(root, cpus, &options.holder)?;
+        let locks = match options.actuator {
+            Some(FrequencyActuator::Uncore) => CpuLocks::take_uncore(root, cpus, &options.holder)?,
+            _ => CpuLocks::take_clocks(root, cpus, &options.holder)?,
+        };
         let notices = restore_at_start(root)?;
         for domain in &mut domains {
             domain.foreign = CpuList(domain.speeds.cpus.0.difference(&cpus.0).copied().collect());
@@ -319,6 +324,7 @@ fn domains(
         Some(by @ FrequencyActuator::Preference) => preference::domains(root, cpus).map_err(lacking(by))?,
         Some(by @ FrequencyActuator::DutyCycle) => duty_cycle::domains(root, cpus).map_err(lacking(by))?,
         Some(by @ FrequencyActuator::PowerCap) => power_cap::domains(root, cpus).map_err(lacking(by))?,
+        Some(by @ FrequencyActuator::Uncore) => uncore::domains(root, cpus).map_err(lacking(by))?,
     };
     if found.is_empty() {
         return Err(FrequencyError::Unsupported { cpus: cpus.clone() });

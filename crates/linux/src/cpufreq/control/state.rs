@@ -22,6 +22,9 @@ pub enum FrequencyActuator {
     /// A socket's average power: RAPL's `constraint_0_power_limit_uw`.
     #[serde(rename = "rapl")]
     PowerCap,
+    /// The clock of a socket's uncore: `intel_uncore_frequency`. Never the means of a core's clock.
+    #[serde(rename = "uncore", skip_deserializing)]
+    Uncore,
 }
 
 impl FrequencyActuator {
@@ -32,6 +35,7 @@ impl FrequencyActuator {
             Self::Preference => "epp",
             Self::DutyCycle => "duty-cycle",
             Self::PowerCap => "rapl",
+            Self::Uncore => "uncore",
         }
     }
 }

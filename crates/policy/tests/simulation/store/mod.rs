@@ -286,7 +286,10 @@ impl Store {
                 }
                 Command::Activate(worker) => assert!(self.active.insert(worker), "{worker} was asleep"),
                 Command::Deactivate(worker) => assert!(self.active.remove(&worker), "{worker} was awake"),
-                Command::LimitIdle { .. } | Command::SetActiveCpus(_) | Command::SetFrequency { .. } => {
+                Command::LimitIdle { .. }
+                | Command::SetActiveCpus(_)
+                | Command::SetFrequency { .. }
+                | Command::SetUncore(_) => {
                     unreachable!("schedulers move connections and leave CPUs alone")
                 }
             }

@@ -30,6 +30,7 @@ pub struct Hardware {
     cpus: usize,
     /// A core is one thread and has no clock beyond its operating points'.
     is_plain: bool,
+    memory_slowness: f64,
     threads: Meter,
     physical: Option<Meter>,
     siblings: Option<Vec<usize>>,
@@ -113,7 +114,8 @@ impl Hardware {
         };
         Self {
             cpus,
-            is_plain: !has_threads && platform.turbo.is_empty(),
+            is_plain: !has_threads && platform.turbo.is_empty() && platform.memory_slowness == 1.0,
+            memory_slowness: platform.memory_slowness,
             threads: Meter::new(&modes, cpus, shallowest),
             physical: has_threads.then(|| Meter::new(&modes, physical_cores, shallowest)),
             siblings: has_threads.then(|| (0..cpus).map(|cpu| (cpu + physical_cores) % cpus).collect()),
@@ -211,7 +213,7 @@ impl Hardware {
             let socket = self.socket(cpu);
             slowness = self.turbo.slowness(socket, self.sockets[socket].awake).unwrap_or(slowness);
         }
-        let mut length = compute_ns as f64 * slowness + memory_ns as f64;
+        let mut length = compute_ns as f64 * slowness + memory_ns as f64 * self.memory_slowness;
         if self.sibling(cpu).is_some_and(|sibling| self.is_working(sibling)) {
             length /= self.shared_thread_speed;
         }
