@@ -11,7 +11,7 @@
 //!
 //! - [`Governor::Poll`], [`Governor::Shallow`], [`Governor::Deep`]: the bounds. The Tradeoffs paper
 //!   (section III-C) measures the room for all others between the latter two.
-//! - [`Menu`], [`Teo`]: Linux's, which predict.
+//! - [`Menu`], [`Teo`], [`Teo7`]: Linux's, which predict.
 //! - [`Feedback`]: either, curbed when it proves too bold; the Tradeoffs paper's extension.
 //!
 //! The governor that knows the future is the simulator's.
@@ -30,11 +30,13 @@ mod feedback;
 mod menu;
 mod params;
 mod teo;
+mod teo_7;
 
 pub use feedback::{Feedback, FeedbackParams};
 pub use menu::{Menu, MenuParams};
 pub use params::{MENU, MENU_FEEDBACK, MenuFeedbackParams, TEO, TEO_FEEDBACK, TeoFeedbackParams, UNCHANGING};
 pub use teo::{Teo, TeoParams};
+pub use teo_7::Teo7;
 
 use machine::CstateIndex;
 use policy::kind::IdlePolicy;
@@ -51,8 +53,10 @@ pub enum Governor {
     Deep,
     /// Linux's menu.
     Menu(Menu),
-    /// Linux's TEO.
+    /// Linux's TEO, as of 6.18.
     Teo(Teo),
+    /// The same as of 7.0.
+    Teo7(Teo7),
     /// Menu or TEO, curbed by premature wake-ups.
     Feedback(Feedback),
 }
@@ -71,6 +75,7 @@ impl IdlePolicy for Governor {
             Self::Deep => always(table.deepest_within(entry.limit)),
             Self::Menu(menu) => menu.select(table, entry),
             Self::Teo(teo) => teo.select(table, entry),
+            Self::Teo7(teo) => teo.select(table, entry),
             Self::Feedback(feedback) => feedback.select(table, entry),
         }
     }
@@ -81,6 +86,7 @@ impl IdlePolicy for Governor {
             Self::Poll | Self::Shallow | Self::Deep => {}
             Self::Menu(menu) => menu.reflect(table, woken),
             Self::Teo(teo) => teo.reflect(table, woken),
+            Self::Teo7(teo) => teo.reflect(table, woken),
             Self::Feedback(feedback) => feedback.reflect(table, woken),
         }
     }
@@ -122,7 +128,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn governors(table: &IdleTable) -> [Governor; 7] {
+    fn governors(table: &IdleTable) -> [Governor; 8] {
         let curbed = FeedbackParams::default();
         [
             Governor::Poll,
@@ -130,6 +136,7 @@ pub(crate) mod tests {
             Governor::Deep,
             Governor::Menu(Menu::new(MenuParams::default())),
             Governor::Teo(Teo::new(TeoParams::default())),
+            Governor::Teo7(Teo7::new(TeoParams::default())),
             Governor::Feedback(Feedback::around_menu(MenuParams::default(), curbed, table)),
             Governor::Feedback(Feedback::around_teo(TeoParams::default(), curbed, table)),
         ]

@@ -1,6 +1,6 @@
 //! The governors, each with its parameters beside it, and the registry entries.
 
-use super::{Feedback, FeedbackParams, Governor, Menu, MenuParams, Teo, TeoParams};
+use super::{Feedback, FeedbackParams, Governor, Menu, MenuParams, Teo, Teo7, TeoParams};
 use policy::check::Check;
 use policy::kind::Make;
 use policy::registry::{Entry, Parameter, Question, Surroundings, Word, settings, table};
@@ -39,12 +39,23 @@ pub static MENU: Entry = Entry {
 };
 
 pub static TEO: Entry = Entry {
-    words: &[Word::new("teo", "Linux's timer-events-oriented governor", |around| settings(teo(around)))],
+    words: &[
+        Word::new("teo", "Linux's timer-events-oriented governor, as of 6.18", |around| {
+            settings(teo(around))
+        }),
+        Word::new("teo@6.18", "the same", |around| settings(teo(around))),
+        Word::new("teo@7.0", "the same as of Linux 7.0", |around| settings(teo(around))),
+    ],
     question: Question::Idle,
     help: "Trusts the next timer until sleeps that were cut short before it outweigh those that reached \
            it; then it goes down to a state that more than half of them reached.",
-    origin: "Linux 6.18, drivers/cpuidle/governors/teo.c",
-    make: Make::Idle(|making, _| Box::new(Governor::Teo(Teo::new(making.params())))),
+    origin: "Linux 6.18 and 7.2, drivers/cpuidle/governors/teo.c",
+    make: Make::Idle(|making, _| {
+        Box::new(match making.word {
+            "teo@7.0" => Governor::Teo7(Teo7::new(making.params())),
+            _ => Governor::Teo(Teo::new(making.params())),
+        })
+    }),
     ..Entry::of::<TeoParams>()
 };
 

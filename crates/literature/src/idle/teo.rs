@@ -143,15 +143,15 @@ impl Teo {
 
 /// How long the CPU idled, if waking takes half of the worst case on average \[K\].
 #[inline]
-fn idle_on_average(residency: Duration, exit_latency: Duration) -> Duration {
+pub(super) fn idle_on_average(residency: Duration, exit_latency: Duration) -> Duration {
     let (residency, exit_latency) = (residency.as_nanos(), exit_latency.as_nanos());
     Duration::from_nanos(if residency >= exit_latency { residency - exit_latency / 2 } else { residency / 2 })
 }
 
 /// One sleep's addition to its count \[K\].
-const PULSE: u32 = 1024;
+pub(super) const PULSE: u32 = 1024;
 /// And the loss of each count at every sleep: an eighth \[K\].
-const DECAY_SHIFT: u32 = 3;
+pub(super) const DECAY_SHIFT: u32 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ pub struct Candidate {
 /// The candidates on `workers` cores at most. `service` is how `roost govern` names it, such as
 /// `--port 11211`.
 pub fn candidates(recording: &Recording, workers: u16, service: &str, goal: Option<Goal>) -> Vec<Candidate> {
-    let stock = stock_policy(recording.machine.governor.as_deref());
+    let stock = stock_policy(&recording.machine);
     let states = &recording.machine.states;
     let halting = states.iter().filter(|state| !state.polls).count();
     let polls = states.iter().any(|state| state.polls);

@@ -1,7 +1,7 @@
 //! A recording as a scenario that a person can read and change: each value with its source.
 
 use super::generator::Awake;
-use super::recording::{GENERATOR, KERNEL_THREADS, Known, Loop, Recording, Service, Source, State};
+use super::recording::{GENERATOR, KERNEL_THREADS, Known, Loop, Machine, Recording, Service, Source, State};
 use machine::Goal;
 use std::fmt::{Display, Write as _};
 
@@ -18,8 +18,10 @@ pub enum WrittenError {
 }
 
 /// The policies that the kernel itself has in force, as the simulator calls them.
-pub fn stock_policy(governor: Option<&str>) -> &'static str {
-    match governor {
+pub fn stock_policy(machine: &Machine) -> &'static str {
+    let major = machine.kernel.as_deref().and_then(|kernel| kernel.split('.').next()?.parse::<u32>().ok());
+    match machine.governor.as_deref() {
+        Some("teo") if major.is_some_and(|major| major >= 7) => "teo@7.0",
         Some("teo") => "teo",
         // It halts in the shallowest state, after polling where the guest polls at all.
         Some("haltpoll") => "shallow",
@@ -35,7 +37,7 @@ pub fn scenario_text(recording: &Recording, goal: Option<Goal>) -> Result<String
     text.remark("`roost sim run` take the file as it then is. measured: seen on the machine; derived: by a");
     text.remark("formula of docs/plan.md; ESTIMATE: neither.");
     text.line(&format!("title = {}", quoted(&format!("{} as recorded", service.name))), "");
-    let stock = stock_policy(recording.machine.governor.as_deref());
+    let stock = stock_policy(&recording.machine);
     let governor = recording.machine.governor.as_deref().map_or_else(
         || "ESTIMATE: cpuidle's governor is not known".to_owned(),
         |governor| format!("measured: cpuidle's governor is {governor}"),
@@ -470,6 +472,18 @@ mod tests {
         let text = scenario_text(recording, Some("500us@p99".parse().unwrap())).unwrap();
         Document::parse(Path::new("scenario.toml"), &text, &Estimates::default())
             .unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    #[test]
+    fn the_kernels_version_says_which_teo_it_has() {
+        let policy = |governor: Option<&str>, kernel: Option<&str>| {
+            let [governor, kernel] = [governor, kernel].map(|text| text.map(str::to_owned));
+            stock_policy(&Machine { governor, kernel, ..Machine::default() })
+        };
+        for (kernel, word) in [(Some("7.2.13-1"), "teo@7.0"), (Some("6.18.44"), "teo"), (None, "teo")] {
+            assert_eq!(policy(Some("teo"), kernel), word);
+        }
+        assert_eq!((policy(None, Some("7.2")), policy(Some("haltpoll"), None)), ("menu", "shallow"));
     }
 
     #[test]
