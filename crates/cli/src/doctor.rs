@@ -56,6 +56,8 @@ struct Report<'a> {
     facts: &'a Facts,
     policies: &'a [Verdict],
     probe: Option<&'a Probe>,
+    /// The kernel's option with the measured latencies, where its idle driver takes one.
+    boot_table: Option<String>,
 }
 
 /// Looks, measures if asked to, and prints.
@@ -79,11 +81,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         print(&page(&facts, &policies))?;
     }
     let measured = args.probe.map(measure).transpose()?;
+    let boot_table = measured.as_ref().and_then(|measured| {
+        let table = linux::idle_table(&root, measured.sleeper).ok()?;
+        measured.boot_table(&table)
+    });
     if args.json {
-        let report = Report { facts: &facts, policies: &policies, probe: measured.as_ref() };
+        let report = Report { facts: &facts, policies: &policies, probe: measured.as_ref(), boot_table };
         crate::json::print(1, &report)?;
     } else if let Some(measured) = &measured {
         print(&format!("\n{measured}"))?;
+        if let Some(option) = boot_table {
+            print(&format!("  on the command line of Linux 7.0 and later: {option}\n"))?;
+        }
     }
     Ok(match measured {
         Some(Probe { stopped: true, .. }) => Exit::Failed.into(),

@@ -67,7 +67,7 @@ pub use cpufreq::uncore::{Elc, UncoreDomain, uncore_domains};
 pub use cpufreq::{FrequencyDomain, frequency_domains, pstate_mode, turbo};
 pub use cpuidle::control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use cpuidle::misprediction::IdleMisprediction;
-pub use cpuidle::pm_qos::{cpu_limit, global_limit, may_limit, try_global_limit};
+pub use cpuidle::pm_qos::{cpu_limit, global_limit, latency_device, may_limit, try_global_limit};
 pub use cpuidle::{
     IdleDriver, Residency, StateCounts, StateSettings, c1_demotion, idle_driver, idle_parameters, idle_table,
     state_counts, state_settings,
@@ -111,5 +111,7 @@ pub use system::counters::{CounterUnit, counter_units};
 pub use system::kernel_command_line::{BootWord, boot_words, meaningful};
 pub use system::platform::{Identity, identity};
 pub use system::sched_ext::{SchedExt, sched_ext};
-pub use system::topology::{NumaNode, clusters, numa_nodes, online_cpus, smt_active, topology, topology_of};
+pub use system::topology::{
+    NumaNode, clusters, numa_nodes, online_cpus, smt_active, topology, topology_in_full, topology_of,
+};
 pub use system::usage::{CpuUsage, UsageMeter};

@@ -13,6 +13,22 @@ pub struct Cpu {
     /// The physical core, unique within its package; hyperthreads share it.
     pub core: u16,
     pub package: u16,
+    /// The NUMA node of its memory; 0 where it is not told.
+    #[serde(default)]
+    pub node: u16,
+    /// The first CPU of those that share its last-level cache; 0 where it is not told.
+    #[serde(default)]
+    pub cache: u16,
+    /// Its speed, of 1024, on machines with cores of several kinds; 0 elsewhere.
+    #[serde(default)]
+    pub capacity: u16,
+}
+
+impl Cpu {
+    /// One of which nothing else is told.
+    pub fn at(id: CpuId, core: u16, package: u16) -> Self {
+        Self { id, core, package, node: 0, cache: 0, capacity: 0 }
+    }
 }
 
 /// The CPUs of a machine, ordered by number.
@@ -29,7 +45,7 @@ impl Topology {
             for package in 0..packages {
                 for core in 0..cores {
                     let id = CpuId(thread * packages * cores + package * cores + core);
-                    cpus.push(Cpu { id, core, package });
+                    cpus.push(Cpu::at(id, core, package));
                 }
             }
         }

@@ -5,8 +5,9 @@
 //! `INT_MAX` are refused. cpuidle then chooses among states whose exit latency is at most the
 //! limit.
 //!
-//! For all CPUs, `/dev/cpu_dma_latency`: the minimum over every process that holds it open. It can
-//! only be tightened, and each change wakes every idle CPU, so Roost reads it and never sets it.
+//! For all CPUs, `/dev/cpu_dma_latency` and, on kernels that have it, `/dev/cpu_wakeup_latency`: the
+//! minimum over every process that holds one open. It can only be tightened, and each change wakes
+//! every idle CPU, so Roost reads them and never sets them.
 //!
 //! The limit in effect on a CPU is the smaller of the two.
 
@@ -71,18 +72,39 @@ pub fn may_limit(root: &Root, cpu: CpuId) -> Option<bool> {
     root.may_write(&resume_latency_file(cpu))
 }
 
-/// The limit of other processes on all CPUs through `/dev/cpu_dma_latency`, where it can be read.
-/// Reading adds no request that could change it.
+/// The limit of other processes on all CPUs through [`DEVICES`], where it can be read. Reading adds
+/// no request that could change it.
 pub fn global_limit(root: &Root) -> Option<IdleLimit> {
     try_global_limit(root).ok()
 }
 
-/// The same, with the reason if it cannot be read: the device belongs to root alone on most
+/// The same, with the reason if it cannot be read: the devices belong to root alone on most
 /// machines.
 pub fn try_global_limit(root: &Root) -> Result<IdleLimit, FileError> {
-    /// `PM_QOS_CPU_LATENCY_DEFAULT_VALUE` of the kernel: 2000 s, in microseconds.
+    let [idle, wakeup] = DEVICES.map(|device| device_limit(root, device));
+    match wakeup {
+        // Most kernels have none.
+        Err(FileError::Missing { .. }) => idle,
+        wakeup => Ok(stricter(idle?, wakeup?)),
+    }
+}
+
+/// The device whose limit is the stricter one.
+pub fn latency_device(root: &Root) -> &'static str {
+    let bounds = DEVICES.map(|device| device_limit(root, device).map_or(Duration::MAX, bound));
+    if bounds[1] < bounds[0] { DEVICES[1] } else { DEVICES[0] }
+}
+
+/// A number in such a file limits every CPU while a process keeps it open. The second came with Linux
+/// 6.19 (`CONFIG_PM_QOS_CPU_SYSTEM_WAKEUP`); governors heed the smaller of both
+/// (`cpuidle_governor_latency_req`).
+pub(crate) const DEVICES: [&str; 2] = ["/dev/cpu_dma_latency", "/dev/cpu_wakeup_latency"];
+
+fn device_limit(root: &Root, device: &str) -> Result<IdleLimit, FileError> {
+    /// `PM_QOS_CPU_LATENCY_DEFAULT_VALUE` of the kernel: 2000 s, in microseconds. The second device
+    /// has `INT_MAX`.
     const NO_LIMIT_MICROS: i32 = 2_000_000_000;
-    let path = root.path("dev/cpu_dma_latency");
+    let path = root.path(device.trim_start_matches('/'));
     let mut bytes = [0; 4];
     File::open(&path)
         .and_then(|mut file| file.read_exact(&mut bytes))
@@ -159,6 +181,18 @@ mod tests {
         }
         std::fs::write(root.path("dev/cpu_dma_latency"), (-1i32).to_ne_bytes()).unwrap();
         assert!(matches!(try_global_limit(&root), Err(FileError::Nonsense { .. })));
+        // A kernel that has the second device: the stricter counts, and is named.
+        for (idle, wakeup, limit, device) in [
+            (2_000_000_000, i32::MAX, IdleLimit::None, DEVICES[0]),
+            (50, i32::MAX, us(50), DEVICES[0]),
+            (50, 20, us(20), DEVICES[1]),
+            (2_000_000_000, 20, us(20), DEVICES[1]),
+        ] {
+            std::fs::write(root.path("dev/cpu_dma_latency"), i32::to_ne_bytes(idle)).unwrap();
+            std::fs::write(root.path("dev/cpu_wakeup_latency"), i32::to_ne_bytes(wakeup)).unwrap();
+            assert_eq!((global_limit(&root), latency_device(&root)), (Some(limit), device));
+        }
+        std::fs::remove_file(root.path("dev/cpu_wakeup_latency")).unwrap();
         std::fs::write(root.path("dev/cpu_dma_latency"), [0]).unwrap();
         assert_eq!(global_limit(&root), None);
         assert!(matches!(try_global_limit(&root), Err(FileError::Unreadable { .. })));

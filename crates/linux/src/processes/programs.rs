@@ -10,6 +10,7 @@
 //! - Processes that may not be looked at are counted.
 //! - Processes that end during the look are passed over.
 
+use crate::cpuidle::pm_qos::DEVICES;
 use crate::root::{Gaps, Root};
 use serde::Serialize;
 use std::fs;
@@ -24,7 +25,7 @@ pub struct Program {
     pub name: String,
 }
 
-/// The processes that hold `/dev/cpu_dma_latency` open.
+/// The processes that hold `/dev/cpu_dma_latency` or `/dev/cpu_wakeup_latency` open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencyHolders {
     pub holders: Vec<Program>,
@@ -52,7 +53,7 @@ fn holds_device(root: &Root, pid: u32) -> io::Result<bool> {
     for entry in fs::read_dir(root.path(&format!("proc/{pid}/fd")))? {
         // A file that was closed since, or is not a link, is not the device.
         if let Ok(target) = entry.and_then(|entry| fs::read_link(entry.path()))
-            && target == Path::new("/dev/cpu_dma_latency")
+            && DEVICES.iter().any(|device| target == Path::new(device))
         {
             return Ok(true);
         }
@@ -142,13 +143,15 @@ mod tests {
     fn who_holds_the_device_is_named() {
         let machine = FakeMachine::intel_server(1);
         process(&machine, 10, "tuned", &["/dev/null", "/dev/cpu_dma_latency"]);
+        process(&machine, 12, "audio", &["/dev/cpu_wakeup_latency"]);
         process(&machine, 9, "sshd", &["/dev/null", "socket:[1]"]);
         machine.write("proc/77/cmdline", "");
         machine.write("proc/77/fd", "a kernel thread's, which cannot be listed");
         machine.write("proc/78/cmdline", "postgres");
         machine.write("proc/78/fd", "another user's, which cannot be listed");
         let found = latency_holders(machine.root(), &mut Gaps::default());
-        assert_eq!(found.holders, [Program { pid: 10, name: "tuned".into() }]);
+        let names: Vec<(u32, &str)> = found.holders.iter().map(|of| (of.pid, of.name.as_str())).collect();
+        assert_eq!(names, [(10, "tuned"), (12, "audio")]);
         assert_eq!(found.unseen, 1, "the kernel's own threads hold nothing");
     }
 

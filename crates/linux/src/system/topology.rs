@@ -1,5 +1,6 @@
 //! The machine's CPUs, and those that share a core, a socket and a memory.
 
+use super::cache::caches;
 use crate::root::{FileError, Gaps, Root, cpu_folder};
 use machine::{Cpu, CpuId, CpuList, Topology};
 use serde::Serialize;
@@ -23,7 +24,7 @@ pub fn topology(root: &Root) -> Result<Topology, FileError> {
     Ok(topology_of(root, &online_cpus(root)?))
 }
 
-/// The same of `cpus` alone.
+/// The same of `cpus` alone, with a number for each core that no other die of its socket has.
 pub fn topology_of(root: &Root, cpus: &CpuList) -> Topology {
     let place = |cpu: CpuId, file: &str, unknown: u16| {
         // Arm firmware without the tables makes the kernel print -1.
@@ -31,12 +32,35 @@ pub fn topology_of(root: &Root, cpus: &CpuList) -> Topology {
             root.parse(&format!("{}/topology/{file}", cpu_folder(cpu)), "a number").ok();
         number.and_then(|number| u16::try_from(number).ok()).unwrap_or(unknown)
     };
-    let cpus = cpus.0.iter().map(|&id| Cpu {
-        id,
-        core: place(id, "core_id", id.0),
-        package: place(id, "physical_package_id", 0),
-    });
-    Topology(cpus.collect())
+    let cpus = cpus.0.iter();
+    let cpus = cpus.map(|&id| Cpu::at(id, place(id, "core_id", id.0), place(id, "physical_package_id", 0)));
+    let mut cpus: Vec<Cpu> = cpus.collect();
+    // Numbers of cores begin anew on each die of a socket.
+    let dies: Vec<u16> = cpus.iter().map(|cpu| place(cpu.id, "die_id", 0)).collect();
+    let cores = cpus.iter().map(|cpu| cpu.core).max().map_or(0, |last| last.saturating_add(1));
+    for (cpu, die) in cpus.iter_mut().zip(&dies) {
+        cpu.core = cpu.core.saturating_add(die.saturating_mul(cores));
+    }
+    Topology(cpus)
+}
+
+/// The same with that which decides about the order in which cores are kept awake: memory, last-level
+/// cache, capacity.
+pub fn topology_in_full(root: &Root, cpus: &CpuList) -> Topology {
+    let mut topology = topology_of(root, cpus);
+    let mut gaps = Gaps::default();
+    let nodes = numa_nodes(root, &mut gaps);
+    let caches = caches(root, cpus, &mut gaps);
+    let last = caches.iter().map(|cache| cache.level).max();
+    for cpu in &mut topology.0 {
+        let node = nodes.iter().find(|node| node.cpus.0.contains(&cpu.id));
+        cpu.node = node.map_or(0, |node| node.node);
+        let cache = caches.iter().find(|cache| Some(cache.level) == last && cache.cpus.0.contains(&cpu.id));
+        cpu.cache = cache.and_then(|cache| cache.cpus.0.first()).map_or(0, |first| first.0);
+        // Of 1024, on machines with cores of several kinds.
+        cpu.capacity = root.parse(&format!("{}/cpu_capacity", cpu_folder(cpu.id)), "a capacity").unwrap_or(0);
+    }
+    topology
 }
 
 /// The clusters of these CPUs, in the order of their first: CPUs that share a part below the
@@ -109,6 +133,43 @@ mod tests {
         let topology = topology(machine.root()).unwrap();
         assert_eq!(topology, Topology::uniform(2, 2, 2));
         assert_eq!(topology.siblings(CpuId(1)).collect::<Vec<_>>(), [CpuId(1), CpuId(5)]);
+    }
+
+    #[test]
+    fn cores_of_two_dies_with_the_same_numbers_are_two() {
+        let machine = FakeMachine::intel_server(8);
+        for cpu in 0..8 {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}/topology");
+            machine.write(&format!("{folder}/core_id"), &format!("{}\n", cpu % 2));
+            machine.write(&format!("{folder}/die_id"), &format!("{}\n", cpu / 2 % 2));
+            machine.write(&format!("{folder}/physical_package_id"), "0\n");
+        }
+        let topology = topology(machine.root()).unwrap();
+        let siblings = |cpu| topology.siblings(CpuId(cpu)).map(|cpu| cpu.0).collect::<Vec<_>>();
+        assert_eq!([siblings(0), siblings(1), siblings(2), siblings(3)], [[0, 4], [1, 5], [2, 6], [3, 7]]);
+    }
+
+    #[test]
+    fn memory_last_level_cache_and_capacity_are_told_where_the_kernel_tells_them() {
+        let machine = FakeMachine::intel_server(4);
+        let all = online_cpus(machine.root()).unwrap();
+        assert_eq!(topology_in_full(machine.root(), &all), topology_of(machine.root(), &all));
+        for cpu in 0..4 {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}");
+            machine.write(&format!("{folder}/cpu_capacity"), if cpu < 2 { "1024\n" } else { "446\n" });
+            for (index, level, shared) in
+                [(0, 1, cpu.to_string()), (3, 3, format!("{},{}", cpu % 2, cpu % 2 + 2))]
+            {
+                machine.write(&format!("{folder}/cache/index{index}/level"), &format!("{level}\n"));
+                machine
+                    .write(&format!("{folder}/cache/index{index}/shared_cpu_list"), &format!("{shared}\n"));
+            }
+        }
+        machine.write("sys/devices/system/node/node0/cpulist", "0,2\n");
+        machine.write("sys/devices/system/node/node1/cpulist", "1,3\n");
+        let told = topology_in_full(machine.root(), &all);
+        let places: Vec<_> = told.0.iter().map(|cpu| (cpu.node, cpu.cache, cpu.capacity)).collect();
+        assert_eq!(places, [(0, 0, 1024), (1, 1, 1024), (0, 0, 446), (1, 1, 446)]);
     }
 
     #[test]

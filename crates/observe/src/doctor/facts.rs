@@ -84,6 +84,8 @@ pub struct Limits {
     /// True if this user could set them; `None` for a recorded machine.
     pub may_limit: Option<bool>,
     pub global: Option<IdleLimit>,
+    /// The device through which it is asked for.
+    pub device: &'static str,
     pub holders: LatencyHolders,
     /// Words of the kernel's command line.
     pub boot_words: Vec<BootWord>,
@@ -257,6 +259,7 @@ fn gather_limits(root: &Root, online: &CpuList, gaps: &mut Gaps) -> Limits {
         per_cpu,
         may_limit: online.0.first().and_then(|&cpu| linux::may_limit(root, cpu)),
         global: gaps.see(linux::try_global_limit(root)),
+        device: linux::latency_device(root),
         holders: linux::latency_holders(root, gaps),
         boot_words: linux::boot_words(root, gaps),
         rivals: linux::rivals(root, gaps),

@@ -264,19 +264,19 @@ fn limits(page: &mut Page, facts: &Facts) {
     page.line(
         "all CPUs",
         &match limits.global {
-            Some(at) => format!("/dev/cpu_dma_latency: {}", limit(at)),
-            None => "/dev/cpu_dma_latency: not seen".to_owned(),
+            Some(at) => format!("{}: {}", limits.device, limit(at)),
+            None => format!("{}: not seen", limits.device),
         },
     );
     for holder in &limits.holders.holders {
         page.line(
             "held by",
-            &format!("{} (process {}) holds /dev/cpu_dma_latency", name(&holder.name), holder.pid),
+            &format!("{} (process {}) holds {}", name(&holder.name), holder.pid, limits.device),
         );
     }
     if limits.holders.holders.is_empty() {
         let text = match limits.holders.unseen {
-            0 => "no process holds /dev/cpu_dma_latency".to_owned(),
+            0 => format!("no process holds {}", limits.device),
             count => format!("no process seen; {} may not be looked at", many_es(count, "process")),
         };
         page.line("held by", &text);

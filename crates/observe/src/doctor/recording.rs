@@ -85,6 +85,7 @@ const FILES: &[&str] = &[
     "sys/fs/cgroup/cgroup.controllers",
     "sys/fs/cgroup/unified/cgroup.controllers",
     "dev/cpu_dma_latency",
+    "dev/cpu_wakeup_latency",
     "proc/cmdline",
     "proc/cpuinfo",
     "proc/self/mounts",

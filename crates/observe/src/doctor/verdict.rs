@@ -172,7 +172,7 @@ fn who_limits(facts: &Facts) -> (String, String) {
             .collect();
         let who = if names.is_empty() { "a process".to_owned() } else { names.join(", ") };
         let remedy = format!("stop {who}, or change its profile (for tuned: force_latency)");
-        return (format!("{who} holds /dev/cpu_dma_latency at {latency}"), remedy);
+        return (format!("{who} holds {} at {latency}", facts.limits.device), remedy);
     }
     let forbidden = facts.idle.groups.iter().flat_map(|group| &group.states).any(|state| {
         state.settings.disabled == Some(true) && state.settings.disabled_by_default != Some(true)

@@ -79,6 +79,35 @@ impl Probe {
     }
 }
 
+impl Probe {
+    /// The option of the kernel's command line that has intel_idle take the measured latencies (Linux
+    /// 7.0): `intel_idle.table=C1:3:3,C6:95:600`, by state exit latency and target residency in us. None
+    /// for other drivers, and where nothing was measured.
+    ///
+    /// A latency is the 99th percentile less [`Self::scheduling`], since cpuidle takes it for the
+    /// longest. Residencies are the advertised ones: a break-even takes a meter. The driver takes no
+    /// table whose deeper states are not slower, or whose residency is below the latency
+    /// (Documentation/admin-guide/pm/intel_idle.rst), so either is raised where it must be.
+    pub fn boot_table(&self, table: &CstateTable) -> Option<String> {
+        if self.driver.as_deref() != Some("intel_idle") {
+            return None;
+        }
+        let measured = self.wake_latencies(table).ok()?;
+        let scheduling = self.scheduling(table).unwrap_or(Duration::ZERO);
+        let (mut latency, mut residency) = (0, 0);
+        let mut entries = Vec::new();
+        let halting = table.0.iter().enumerate().filter(|(_, state)| state.kind == CstateKind::Halting);
+        for (at, state) in halting {
+            let wake = measured.get(&CstateIndex(at as u8)).map(|wake| wake.p99 - scheduling.min(wake.p99));
+            let micros = |length: Duration| length.as_nanos().div_ceil(1000);
+            latency = micros(wake.unwrap_or(state.exit_latency)).max(latency + 1);
+            residency = micros(state.target_residency).max(latency).max(residency + 1);
+            entries.push(format!("{}:{latency}:{residency}", state.name));
+        }
+        Some(format!("intel_idle.table={}", entries.join(",")))
+    }
+}
+
 fn measured(batch: &Batch) -> MeasuredWake {
     MeasuredWake { p50: batch.p50, p99: batch.p99.max(batch.p50) }
 }
@@ -170,6 +199,30 @@ mod tests {
         ]);
         assert_eq!(found.scheduling(&table()), Some(Duration::from_micros(4)));
         assert_eq!(probe(vec![halted]).scheduling(&table()), None);
+    }
+
+    #[test]
+    fn the_kernels_option_has_the_measured_latencies_in_an_order_that_it_takes() {
+        let batches = vec![
+            batch(WakeSource::OtherCpu, 90, 1, &[("POLL", 0, 1.0)]),
+            batch(WakeSource::OtherCpu, 90, 4, &[("C1", 2, 1.0)]),
+            batch(WakeSource::OtherCpu, 90, 40, &[("C6", 133, 1.0)]),
+        ];
+        let of = |driver: &str, batches: Vec<Batch>| {
+            let mut table = table();
+            table.0[2].target_residency = Duration::from_micros(600);
+            Probe { driver: Some(driver.to_owned()), ..probe(batches) }.boot_table(&table)
+        };
+        // 12 and 120 us at the 99th percentile, 1 us of it the scheduler's.
+        let option = "intel_idle.table=C1:11:11,C6:119:600";
+        assert_eq!(of("intel_idle", batches.clone()).as_deref(), Some(option));
+        assert_eq!(of("acpi_idle", batches.clone()), None);
+        assert_eq!(of("intel_idle", Vec::new()), None);
+        // A deep state as fast as the shallow one; and one that was not seen.
+        let alike = [batches[1].clone(), batch(WakeSource::OtherCpu, 90, 4, &[("C6", 133, 1.0)])].to_vec();
+        assert_eq!(of("intel_idle", alike).as_deref(), Some("intel_idle.table=C1:12:12,C6:13:600"));
+        let deep = vec![batches[2].clone()];
+        assert_eq!(of("intel_idle", deep).as_deref(), Some("intel_idle.table=C1:2:2,C6:120:600"));
     }
 
     #[test]

@@ -261,7 +261,7 @@ fn within(config: &ServiceConfig, allowed: &CpuList) -> Result<CpuList, OpenErro
 }
 
 fn topology(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: ClockMeans) -> CpuTopology {
-    let topology = linux::topology_of(root, allowed);
+    let topology = linux::topology_in_full(root, allowed);
     let halts = |&cpu: &CpuId| {
         let table = linux::idle_table(root, cpu).ok()?;
         let halting = table.0.iter().filter(|state| state.kind == CstateKind::Halting);

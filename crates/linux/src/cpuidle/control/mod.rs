@@ -38,7 +38,9 @@ mod halt_poll;
 mod window;
 
 use crate::arbiter::YIELDS;
-use crate::cpuidle::pm_qos::{bound, from_text, global_limit, resume_latency_file, stricter, to_text};
+use crate::cpuidle::pm_qos::{
+    bound, from_text, global_limit, latency_device, resume_latency_file, stricter, to_text,
+};
 use crate::cpuidle::{disable_file, idle_driver, idle_table};
 use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::lock::{CpuLocks, LockError};
@@ -241,9 +243,9 @@ impl IdleControl {
         if let Some(limit @ IdleLimit::ExitLatency(latency)) = global_limit(&self.root) {
             let forbids = which(&|table| table.0.iter().any(|state| state.exit_latency > bound(limit)));
             if !forbids.0.is_empty() {
+                let device = latency_device(&self.root);
                 self.notices.push(format!(
-                    "another process holds /dev/cpu_dma_latency at {latency}: CPU {forbids} cannot \
-                     sleep deeper than \
+                    "another process holds {device} at {latency}: CPU {forbids} cannot sleep deeper than \
                      that, active or not, so parking workers saves less"
                 ));
             }
