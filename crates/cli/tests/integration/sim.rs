@@ -600,10 +600,12 @@ fn parameters(word: &str) -> Vec<String> {
 }
 
 fn parameters_with(word: &str, dispatch: &str) -> Result<Vec<String>, String> {
+    let table = word.split('@').next().expect("a word");
     let text = format!(
         "policies = [{word:?}]\ngoal = \"1ms@p99\"\n[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\n\
          [server]\n{dispatch}[server.device]\nlatency = {{ deterministic = \"10us\" }}\n\
-         interrupt = \"1us\"\n[workload]\nrate = \"10k\"\nservice = \"memcached\"\n[params.{word}]\nnothing = 1\n"
+         interrupt = \"1us\"\n[workload]\nrate = \"10k\"\nservice = \"memcached\"\n[params.{table}]\n\
+         nothing = 1\n"
     );
     let document = Document::parse(Path::new("scenario"), &text, &Estimates::default()).expect("a scenario");
     let error = match document.setup(word, 1) {
@@ -632,6 +634,20 @@ fn every_key_that_a_policy_takes_is_on_the_reference_page() {
         missing.extend(unknown.map(|key| format!("{key} of {word}")));
     }
     assert!(missing.is_empty(), "docs/reference/policies.md lacks {}", missing.join(", "));
+}
+
+#[test]
+fn versions_of_a_kernels_policy_share_one_table() {
+    let run = |set: &str| {
+        let (_folder, place) = somewhere();
+        let words = ["--set", "run.requests=20k", "--set", set, "--json", "--out", &place];
+        roost_sim(&[&["run", MMK, "--policy", "teo@7.0"][..], &words].concat())
+    };
+    let [plain, slow] = ["run.seed=1", "params.teo.tick=\"40ms\""].map(run);
+    assert_eq!((plain.code, slow.code), (Some(0), Some(0)), "{}{}", plain.err, slow.err);
+    let refused = run("params={\"teo@7.0\"={tick=\"40ms\"}}");
+    assert_eq!(refused.code, Some(2), "{}", refused.err);
+    assert!(refused.err.contains("write them below [params.teo]"), "{}", refused.err);
 }
 
 #[test]

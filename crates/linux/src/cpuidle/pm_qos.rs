@@ -72,8 +72,8 @@ pub fn may_limit(root: &Root, cpu: CpuId) -> Option<bool> {
     root.may_write(&resume_latency_file(cpu))
 }
 
-/// The limit of other processes on all CPUs through [`DEVICES`], where it can be read. Reading adds
-/// no request that could change it.
+/// The limit of other processes on all CPUs, through a device that they hold open, where it can be
+/// read. Reading adds no request that could change it.
 pub fn global_limit(root: &Root) -> Option<IdleLimit> {
     try_global_limit(root).ok()
 }

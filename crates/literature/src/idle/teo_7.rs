@@ -105,7 +105,7 @@ impl Teo7 {
         let before: u32 = [&mut self.hits, &mut self.intercepts]
             .into_iter()
             .flat_map(|counts| counts.iter_mut())
-            .map(|count| decay(count))
+            .map(decay)
             .sum();
         self.total = before + PULSE;
         decay(&mut self.tick_intercepts);

@@ -17,6 +17,7 @@ use crate::Goal;
 use crate::engine::{Dispatch, Setup};
 use machine::{CpuId, Duration, Platform, WorkerId};
 use parameters::Reader;
+pub(crate) use parameters::table_of;
 use policy::kind::idle::IdleTable;
 use policy::kind::{
     Anticipation, CorePolicy, FrequencyPolicy, IdlePolicy, Make, Making, NapPolicy, Placed, Placement,

@@ -26,6 +26,14 @@ impl Reader<'_> {
         for name in self.params.keys() {
             let key = format!("params.{name}");
             let (entry, _) = self.find(name, &key)?;
+            let plain = table_of(name);
+            if plain != name {
+                return Err(PolicyError {
+                    key,
+                    problem: format!("`{name}` has the parameters of `{plain}`"),
+                    fix: format!("write them below [params.{plain}]"),
+                });
+            }
             if entry.shape.parameters.is_empty() {
                 return Err(PolicyError {
                     key,
@@ -95,6 +103,7 @@ impl Reader<'_> {
     /// `settings` with the keys that the scenario gives for them; a key within a key replaces only
     /// that.
     fn with(&self, word: &str, entry: &Entry, mut settings: Value) -> Result<Value, PolicyError> {
+        let word = table_of(word);
         let Some(overrides) = self.params.get(word) else { return Ok(settings) };
         if let Some(key) = not_finite(overrides) {
             return Err(PolicyError {
@@ -118,6 +127,11 @@ impl Reader<'_> {
         })?;
         Ok(settings)
     }
+}
+
+/// The table of a word's parameters: the versions of a kernel's policy, `teo@7.0`, share one.
+pub(crate) fn table_of(word: &str) -> &str {
+    word.split_once('@').map_or(word, |(plain, _)| plain)
 }
 
 /// The first number that is none, dotted; parameters are finite, whatever they mean.

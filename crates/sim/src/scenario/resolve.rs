@@ -3,7 +3,7 @@
 use super::{Document, Machine, Scenario, ScenarioError, Turbo};
 use crate::Goal;
 use crate::engine::{Dispatch, MAX_CPUS, Nic, Setup};
-use crate::policies::{Policies, registries, takes_parameters, words_of};
+use crate::policies::{Policies, registries, table_of, takes_parameters, words_of};
 use crate::statistics::Horizon;
 use machine::{CstateTable, Duration, Kilohertz, Microwatts, PackageState, Platform, PowerCap, TurboBin};
 use workload::{Distribution, Jobs, Sampler};
@@ -227,7 +227,8 @@ impl Document {
         let fleet = scenario.fleet.iter().flat_map(|fleet| &fleet.policies);
         let lines: Vec<&String> =
             contestants.iter().map(|contestant| &contestant.policies).chain(fleet).collect();
-        let is_used = |word: &str| lines.iter().any(|line| words_of(line).contains(&word));
+        let is_used =
+            |word: &str| lines.iter().any(|line| words_of(line).into_iter().any(|own| table_of(own) == word));
         for key in keys {
             let Some(word) = key.strip_prefix("params.").and_then(|rest| rest.split('.').next()) else {
                 continue;
