@@ -51,11 +51,12 @@ pub fn topology_in_full(root: &Root, cpus: &CpuList) -> Topology {
     let mut gaps = Gaps::default();
     let nodes = numa_nodes(root, &mut gaps);
     let caches = caches(root, cpus, &mut gaps);
-    let last = caches.iter().map(|cache| cache.level).max();
     for cpu in &mut topology.0 {
         let node = nodes.iter().find(|node| node.cpus.0.contains(&cpu.id));
         cpu.node = node.map_or(0, |node| node.node);
-        let cache = caches.iter().find(|cache| Some(cache.level) == last && cache.cpus.0.contains(&cpu.id));
+        // Its own: small cores may have no third level.
+        let own = caches.iter().filter(|cache| cache.cpus.0.contains(&cpu.id));
+        let cache = own.max_by_key(|cache| cache.level);
         cpu.cache = cache.and_then(|cache| cache.cpus.0.first()).map_or(0, |first| first.0);
         // Of 1024, on machines with cores of several kinds.
         cpu.capacity = root.parse(&format!("{}/cpu_capacity", cpu_folder(cpu.id)), "a capacity").unwrap_or(0);
@@ -170,6 +171,11 @@ mod tests {
         let told = topology_in_full(machine.root(), &all);
         let places: Vec<_> = told.0.iter().map(|cpu| (cpu.node, cpu.cache, cpu.capacity)).collect();
         assert_eq!(places, [(0, 0, 1024), (1, 1, 1024), (0, 0, 446), (1, 1, 446)]);
+        // A CPU behind no third level shares its cache with none.
+        machine.remove("sys/devices/system/cpu/cpu3/cache/index3");
+        machine.write("sys/devices/system/cpu/cpu1/cache/index3/shared_cpu_list", "1\n");
+        let caches: Vec<_> = topology_in_full(machine.root(), &all).0.iter().map(|cpu| cpu.cache).collect();
+        assert_eq!(caches, [0, 1, 0, 3]);
     }
 
     #[test]
