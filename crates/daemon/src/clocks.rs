@@ -22,7 +22,7 @@
 
 use linux::arbiter::{ClockLimits, ClockMeans};
 use linux::perf::WorkCounters;
-use linux::{CpuUsage, FrequencyActuator, FrequencyError, FrequencyState, Root};
+use linux::{CpuUsage, FrequencyActuator, FrequencyError, FrequencyState, Root, Speeds};
 use machine::{
     CpuId, CpuList, Duration, FrequencyLimit, Kilohertz, Microwatts, OperatingPoint, PointKind, Rate,
 };
@@ -177,15 +177,18 @@ pub fn uncore_missing(root: &Root, mode: UncoreMode, cpus: &CpuList) -> Option<S
             foreign.cpus
         ));
     }
-    let slowest = all.iter().map(|speeds| speeds.hardware.0).max()?;
-    let fastest = all.iter().map(|speeds| speeds.hardware.1).min()?;
+    let (slowest, fastest) = in_common(&all)?;
+    let domains = linux::uncore_domains(root, &mut linux::Gaps::default());
     let has_elc =
-        || linux::uncore_domains(root, &mut linux::Gaps::default()).iter().any(|of| of.elc.is_some());
+        |speeds: &Speeds| domains.iter().any(|domain| domain.cpus == speeds.cpus && domain.elc.is_some());
     match mode {
+        UncoreMode::Auto | UncoreMode::Fixed(_) if slowest >= fastest => {
+            told("its sockets have no range of clocks in common: write elc, or leave uncore out".to_owned())
+        }
         UncoreMode::Fixed(clock) if clock < slowest || clock > fastest => {
             told(format!("{clock} is beyond what it can do: write fixed:{slowest} to fixed:{fastest}"))
         }
-        UncoreMode::Elc if !has_elc() => told(
+        UncoreMode::Elc if !all.iter().all(has_elc) => told(
             "the kernel shows no efficiency latency control (elc_floor_freq_khz: Linux 6.12, and a \
              processor with TPMI): write auto or fixed"
                 .to_owned(),
@@ -194,11 +197,26 @@ pub fn uncore_missing(root: &Root, mode: UncoreMode, cpus: &CpuList) -> Option<S
     }
 }
 
-/// The clocks that the uncore of all these CPUs can have, slow to fast; none where it cannot be set.
-pub fn uncore_clocks(root: &Root, cpus: &CpuList) -> Vec<Kilohertz> {
+/// The clocks among which a mode chooses for the uncore of these CPUs, slow to fast: those that all
+/// their sockets have; for ELC the fastest of any, which frees each of them.
+pub fn uncore_clocks(root: &Root, cpus: &CpuList, mode: UncoreMode) -> Vec<Kilohertz> {
+    if matches!(mode, UncoreMode::Stock | UncoreMode::Fixed(_)) {
+        return Vec::new();
+    }
     let all = linux::speeds_by(root, cpus, Some(FrequencyActuator::Uncore)).unwrap_or_default();
-    let widest = all.into_iter().max_by_key(|speeds| speeds.steps.len());
-    widest.map(|speeds| speeds.steps).unwrap_or_default()
+    let Some((slowest, fastest)) = in_common(&all) else { return Vec::new() };
+    if mode == UncoreMode::Elc {
+        return all.iter().map(|speeds| speeds.hardware.1).max().into_iter().collect();
+    }
+    let steps = all[0].steps.iter().copied();
+    steps.filter(|clock| (slowest..=fastest).contains(clock)).collect()
+}
+
+/// The slowest and the fastest clock that all of these have.
+fn in_common(all: &[Speeds]) -> Option<(Kilohertz, Kilohertz)> {
+    let slowest = all.iter().map(|speeds| speeds.hardware.0).max()?;
+    let fastest = all.iter().map(|speeds| speeds.hardware.1).min()?;
+    Some((slowest, fastest))
 }
 
 fn bounds(
@@ -206,11 +224,7 @@ fn bounds(
     cpus: &CpuList,
     actuator: Option<FrequencyActuator>,
 ) -> Option<(Kilohertz, Kilohertz)> {
-    let all = linux::speeds_by(root, cpus, actuator).ok()?;
-    Some((
-        all.iter().map(|speeds| speeds.hardware.0).max()?,
-        all.iter().map(|speeds| speeds.hardware.1).min()?,
-    ))
+    in_common(&linux::speeds_by(root, cpus, actuator).ok()?)
 }
 
 /// The operating points that all of `cpus` have by this means, slow to fast; or why there are none.

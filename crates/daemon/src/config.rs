@@ -7,6 +7,10 @@
 //!
 //! Without a service it governs nothing: a package installs it so.
 
+mod target;
+
+pub use target::Target;
+
 use crate::controllers::cores::TelemetrySource;
 use crate::controllers::hurry_up::HurryUpConfig;
 use crate::controllers::quiesce::QuiesceConfig;
@@ -14,7 +18,6 @@ use crate::controllers::wake::WakeConfig;
 use crate::controllers::{Refusal, Table};
 use crate::own_policy::Policy;
 use linux::arbiter::ClockMeans;
-use linux::service::{self, Service, ServiceError};
 use linux::{ConfineActuator, FrequencyActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};
 use policy::carb;
@@ -22,7 +25,6 @@ use policy::frequency::{pegasus, sensitivity};
 use policy::governing::{Cores, Frequency, FrequencyMode, IdleMode, IdleModes, Params, UncoreMode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
@@ -148,17 +150,6 @@ pub enum Parking {
     All,
 }
 
-/// Where a service is. Exactly one of them is set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The process that listens on this TCP port.
-    Port(u16),
-    Pid(u32),
-    /// The processes of this cgroup; of their ports this one, where it is named.
-    Cgroup(String, Option<u16>),
-    Unit(String),
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct ServiceConfig {
@@ -263,11 +254,15 @@ impl TryFrom<Written> for ServiceConfig {
             ));
         }
         let fix = |wrong: bool, told: &str| if wrong { Err(format!("{name}: {told}")) } else { Ok(()) };
+        let is_pegasus = written.frequency == FrequencyMode::Pegasus;
+        let is_auto = written.uncore == UncoreMode::Auto;
+        let has_use = match written.policy {
+            Policy::CarbPaper => false,
+            Policy::Fixed => is_pegasus || is_auto,
+            Policy::Carb | Policy::Own(_) => true,
+        };
         fix(
-            written.goal.is_some()
-                && matches!(written.policy, Policy::CarbPaper | Policy::Fixed)
-                && written.frequency != FrequencyMode::Pegasus
-                && written.uncore != UncoreMode::Auto,
+            written.goal.is_some() && !has_use,
             "a goal needs policy = \"carb\", or one of your own: leave one of them out",
         )?;
         fix(
@@ -278,7 +273,6 @@ impl TryFrom<Written> for ServiceConfig {
             written.cores == Some(0) || written.min_cores == Some(0),
             "a service runs on at least one core: write 1",
         )?;
-        let is_pegasus = written.frequency == FrequencyMode::Pegasus;
         fix(
             is_pegasus && written.goal.is_none(),
             "frequency = \"pegasus\" keeps a goal: add one, such as goal = \"500us@p99\"",
@@ -289,7 +283,6 @@ impl TryFrom<Written> for ServiceConfig {
             "frequency = \"pegasus\" and carb would both steer by the tail: write policy = \
              \"fixed\", or another frequency",
         )?;
-        let is_auto = written.uncore == UncoreMode::Auto;
         fix(
             is_auto && written.goal.is_none(),
             "uncore = \"auto\" keeps a goal: add one, such as goal = \"500us@p99\"",
@@ -369,32 +362,6 @@ impl From<ServiceConfig> for Written {
             Target::Unit(unit) => written.unit = Some(unit),
         }
         written
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port(port) => write!(f, "port-{port}"),
-            Self::Pid(pid) => write!(f, "pid-{pid}"),
-            Self::Cgroup(folder, _) => {
-                f.write_str(folder.trim_end_matches('/').rsplit('/').next().unwrap_or(folder))
-            }
-            Self::Unit(unit) => f.write_str(unit.strip_suffix(".service").unwrap_or(unit)),
-        }
-    }
-}
-
-impl Target {
-    pub fn find(&self, root: &Root) -> Result<Service, ServiceError> {
-        let found = match self {
-            Self::Port(port) => service::of_port(root, *port)?,
-            Self::Pid(pid) => service::of_process(root, *pid)?,
-            Self::Cgroup(folder, None) => service::of_cgroup(root, folder)?,
-            Self::Cgroup(folder, Some(port)) => service::of_cgroup_and_port(root, folder, *port)?,
-            Self::Unit(unit) => service::of_unit(root, unit)?,
-        };
-        found.with_port()
     }
 }
 
@@ -750,6 +717,10 @@ mod tests {
             ),
             ("[[service]]\nport = 1\nuncore = \"1.6GHz\"", "such as fixed:1.6GHz"),
             ("[[service]]\nport = 1\nuncore = \"auto\"", "keeps a goal: add one"),
+            (
+                "[[service]]\nport = 1\npolicy = \"carb-paper\"\ngoal = \"1ms@p99\"\nuncore = \"auto\"",
+                "a goal needs policy",
+            ),
             (
                 "[[service]]\nport = 1\npolicy = \"fixed\"\nuncore = \"auto\"\nfrequency = \"pegasus\"\n\
                  goal = \"1ms@p99\"",

@@ -63,7 +63,7 @@ pub use cpufreq::control::{
     FrequencyActuator, FrequencyControl, FrequencyDrift, FrequencyError, FrequencyOptions, FrequencyState,
     Speeds, speeds, speeds_by,
 };
-pub use cpufreq::uncore::{Elc, UncoreDomain, uncore_domains};
+pub use cpufreq::uncore::{Elc, UncoreDomain, uncore_clock, uncore_domains};
 pub use cpufreq::{FrequencyDomain, frequency_domains, pstate_mode, turbo};
 pub use cpuidle::control::{IdleActuator, IdleControl, IdleOptions, LimitState};
 pub use cpuidle::misprediction::IdleMisprediction;

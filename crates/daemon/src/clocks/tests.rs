@@ -192,3 +192,62 @@ fn pace_is_over_busy_time_and_a_count_that_goes_back_is_none() {
     assert_eq!(pace(seen(10, 10, 1), seen(5, 20, 2)), None);
     assert_eq!(pace(seen(10, 10, 1), seen(20, 20, 1)), None);
 }
+
+/// Two sockets of a CPU each, with other ranges of the uncore's clock; `elc` of them have ELC.
+fn two_sockets(elc: usize) -> (tempfile::TempDir, Root) {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |below: String, text: &str| {
+        let path = folder.path().join("sys/devices/system/cpu").join(below);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("{text}\n")).unwrap();
+    };
+    write("online".to_owned(), "0-1");
+    for (socket, range) in [["800000", "2500000"], ["1200000", "2400000"]].into_iter().enumerate() {
+        write(format!("cpu{socket}/topology/physical_package_id"), &socket.to_string());
+        let domain = format!("intel_uncore_frequency/package_0{socket}_die_00");
+        for (file, value) in [("min", range[0]), ("max", range[1])] {
+            write(format!("{domain}/{file}_freq_khz"), value);
+            write(format!("{domain}/initial_{file}_freq_khz"), value);
+        }
+        if socket < elc {
+            write(format!("{domain}/elc_floor_freq_khz"), range[0]);
+        }
+    }
+    let root = Root::at(folder.path());
+    (folder, root)
+}
+
+#[test]
+fn the_uncore_has_the_clocks_that_all_sockets_of_a_service_have() {
+    let (_folder, root) = two_sockets(0);
+    let mhz = |mode: &str, on: &str| -> Vec<u64> {
+        let clocks = uncore_clocks(&root, &cpus(on), mode.parse().unwrap());
+        clocks.iter().map(|clock| clock.0 / 1000).collect()
+    };
+    assert_eq!(mhz("auto", "0-1"), (12..=24).map(|hundreds| hundreds * 100).collect::<Vec<_>>());
+    assert_eq!(mhz("auto", "0").len(), 18);
+    // One request that frees each of them.
+    assert_eq!(mhz("elc", "0-1"), [2500]);
+    assert_eq!((mhz("stock", "0-1"), mhz("fixed:2GHz", "0-1")), (vec![], vec![]));
+}
+
+#[test]
+fn an_uncore_that_cannot_be_had_is_told_with_what_can() {
+    let missing = |elc: usize, mode: &str, on: &str| {
+        let (_folder, root) = two_sockets(elc);
+        uncore_missing(&root, mode.parse().unwrap(), &cpus(on))
+    };
+    for (elc, mode, on) in
+        [(0, "auto", "0-1"), (0, "fixed:2.4GHz", "0-1"), (1, "elc", "0"), (2, "elc", "0-1")]
+    {
+        assert_eq!(missing(elc, mode, on), None, "{mode} on {on}");
+    }
+    for (elc, mode, on, told) in [
+        (0, "fixed:2.5GHz", "0-1", "write fixed:1200MHz to fixed:2400MHz"),
+        (1, "elc", "0-1", "no efficiency latency control"),
+        (1, "elc", "1", "no efficiency latency control"),
+    ] {
+        let why = missing(elc, mode, on).unwrap_or_default();
+        assert!(why.contains(told), "{mode} on {on}: {why}");
+    }
+}

@@ -51,15 +51,7 @@ impl Daemon {
 
     /// Takes the uncore of the sockets on which a service wants it set.
     pub(super) fn hold_uncore(&mut self) -> Result<(), StartError> {
-        let there = self.cpus_there();
-        let mut cpus = CpuList::default();
-        for service in self.config.services.iter().filter(|service| service.uncore != UncoreMode::Stock) {
-            let own = service.cpus.clone().unwrap_or_else(|| there.clone());
-            if let Some(reason) = clocks::uncore_missing(&self.root, service.uncore, &own) {
-                return Err(StartError::NoClocks { service: service.name.clone(), reason });
-            }
-            cpus.0.extend(own.0);
-        }
+        let cpus = wanted_uncore(&self.root, &self.config, &self.cpus_there())?;
         if self.dry_run || cpus.0.is_empty() || self.uncore.as_ref().is_some_and(|held| held.is_for(&cpus)) {
             return Ok(());
         }
@@ -131,19 +123,34 @@ impl Daemon {
 /// here.
 pub(super) fn wanted_clocks(root: &Root, config: &Config, there: &CpuList) -> Result<CpuList, StartError> {
     let means = config.clock_means();
+    let asks = |service: &&ServiceConfig| service.frequency != FrequencyMode::Stock;
+    let writes_msr = means.actuator == Some(FrequencyActuator::DutyCycle);
+    if writes_msr && !means.allow_msr && config.services.iter().any(|service| asks(&service)) {
+        return Err(FrequencyError::MsrNotAllowed.into());
+    }
+    wanted(config, there, asks, |service, cpus| clocks::missing(root, service.frequency, cpus, means))
+}
+
+/// The same of the uncore of their sockets.
+pub(super) fn wanted_uncore(root: &Root, config: &Config, there: &CpuList) -> Result<CpuList, StartError> {
+    let asks = |service: &&ServiceConfig| service.uncore != UncoreMode::Stock;
+    wanted(config, there, asks, |service, cpus| clocks::uncore_missing(root, service.uncore, cpus))
+}
+
+/// The CPUs of the services that ask; an error with the reason if one of them lacks something.
+fn wanted(
+    config: &Config,
+    there: &CpuList,
+    asks: impl Fn(&&ServiceConfig) -> bool,
+    missing: impl Fn(&ServiceConfig, &CpuList) -> Option<String>,
+) -> Result<CpuList, StartError> {
     let mut all = CpuList::default();
-    for service in config.services.iter().filter(|service| service.frequency != FrequencyMode::Stock) {
-        if means.actuator == Some(FrequencyActuator::DutyCycle) && !means.allow_msr {
-            return Err(FrequencyError::MsrNotAllowed.into());
-        }
-        let cpus = match &service.cpus {
-            Some(cpus) => cpus.clone(),
-            None => there.clone(),
-        };
-        if let Some(reason) = clocks::missing(root, service.frequency, &cpus, means) {
+    for service in config.services.iter().filter(asks) {
+        let cpus = service.cpus.as_ref().unwrap_or(there);
+        if let Some(reason) = missing(service, cpus) {
             return Err(StartError::NoClocks { service: service.name.clone(), reason });
         }
-        all.0.extend(cpus.0);
+        all.0.extend(&cpus.0);
     }
     Ok(all)
 }

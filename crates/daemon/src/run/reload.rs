@@ -4,7 +4,7 @@
 //! here, changes nothing. Where the means of setting something changes, the old means puts its
 //! settings back first. An unchanged service is not disturbed.
 
-use super::knobs::wanted_clocks;
+use super::knobs::{wanted_clocks, wanted_uncore};
 use super::{Daemon, Owner, Slot, State};
 use crate::config::{Config, ServiceConfig};
 use crate::controllers::cores::EpochReport;
@@ -34,6 +34,9 @@ impl Daemon {
             Ok(clocks) => clocks,
             Err(error) => return self.say(&kept(error)),
         };
+        if let Err(error) = wanted_uncore(&self.root, &config, &self.cpus_there()) {
+            return self.say(&kept(error));
+        }
         let mut before = std::mem::replace(&mut self.config, config);
         // A lease's service is no part of the file.
         let of_leases = self.leased_services();

@@ -130,6 +130,22 @@ fn a_clock_that_is_shared_with_further_cpus_can_be_set_when_those_are_named_too(
 }
 
 #[test]
+fn an_uncore_that_cannot_be_had_changes_nothing() {
+    let mut made = made("");
+    let before = made.daemon.config.clone();
+    let file = made.folder.path().join("roost.toml");
+    for keys in ["uncore = \"elc\"", "uncore = \"fixed:1.6GHz\""] {
+        fs::write(&file, format!("{}{keys}\n", service(""))).unwrap();
+        made.said.lock().unwrap().clear();
+        made.daemon.reload();
+        let said = made.said.lock().unwrap().join("\n");
+        assert!(said.contains("modprobe intel-uncore-frequency"), "{said}");
+        assert!(said.contains("the earlier one stays"), "{said}");
+        assert_eq!(made.daemon.config, before);
+    }
+}
+
+#[test]
 fn means_that_cannot_be_had_change_nothing() {
     let mut made = made("frequency_actuator = \"speed\"");
     let before = made.daemon.config.clone();

@@ -78,7 +78,7 @@ impl Arbiter {
         Self {
             idle: IdleLimits::new(lock.clone()),
             clocks: ClockLimits::new(lock.clone()),
-            uncore: ClockLimits::by(lock.clone(), UNCORE),
+            uncore: ClockLimits::with_means(lock.clone(), UNCORE),
             active: ActiveCpus::new(lock),
         }
     }

@@ -93,10 +93,10 @@ pub(super) struct Held<K: Knob> {
 
 impl<K: Knob> Shared<K> {
     pub(super) fn new(lock: ArbiterLock) -> Self {
-        Self::by(lock, K::Means::default())
+        Self::with_means(lock, K::Means::default())
     }
 
-    pub(super) fn by(lock: ArbiterLock, means: K::Means) -> Self {
+    pub(super) fn with_means(lock: ArbiterLock, means: K::Means) -> Self {
         let held = Held {
             means,
             own: Vec::new(),

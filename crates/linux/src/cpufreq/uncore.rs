@@ -31,7 +31,7 @@ pub(crate) const FOLDER: &str = "sys/devices/system/cpu/intel_uncore_frequency";
 const FABRIC_FOLDERS: &str = "sys/devices/platform";
 
 /// A part of the uncore with a clock of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UncoreDomain {
     /// Its folder below the driver's: `package_00_die_00`, `uncore03` or `AMDI0097:00`.
     pub name: String,
@@ -92,6 +92,14 @@ pub fn uncore_domains(root: &Root, gaps: &mut Gaps) -> Vec<UncoreDomain> {
     domains
 }
 
+/// The fastest present clock of these; `None` where none tells it.
+pub fn uncore_clock(root: &Root, domains: &[UncoreDomain]) -> Option<Kilohertz> {
+    let current = |domain: &UncoreDomain| {
+        root.parse(&format!("{FOLDER}/{}/current_freq_khz", domain.name), "a frequency in kHz").ok()
+    };
+    domains.iter().filter_map(current).max().map(Kilohertz)
+}
+
 fn domain(root: &Root, gaps: &mut Gaps, name: &str, cpus: CpuList) -> UncoreDomain {
     let file = |of: &str| format!("{FOLDER}/{name}/{of}");
     let mut khz = |of: &str| {
@@ -122,12 +130,9 @@ fn fabrics(root: &Root, cpus: impl Fn(u16, Option<u16>) -> CpuList) -> Vec<Uncor
         Some(UncoreDomain {
             name: name.clone(),
             cpus: cpus(socket, None),
-            hardware: None,
-            min: None,
-            max: None,
             current: Some(Kilohertz(mhz * 1000)),
-            elc: None,
             may_set: Some(false),
+            ..UncoreDomain::default()
         })
     };
     names.iter().filter_map(fabric).collect()

@@ -188,9 +188,12 @@ fn who_limits(facts: &Facts) -> (String, String) {
 /// True if the per-CPU limits can be set. A recording's files say nothing about that; its
 /// capabilities do.
 fn may_limit(facts: &Facts) -> bool {
-    let by_right = facts.privileges.has(Capability::DacOverride) == Some(true)
-        && facts.cgroups.sysfs_writable != Some(false);
-    !facts.limits.per_cpu.is_empty() && facts.limits.may_limit.unwrap_or(by_right)
+    !facts.limits.per_cpu.is_empty() && facts.limits.may_limit.unwrap_or_else(|| writes_sysfs(facts))
+}
+
+/// True if this user's capabilities let it write the kernel's files.
+fn writes_sysfs(facts: &Facts) -> bool {
+    facts.privileges.has(Capability::DacOverride) == Some(true) && facts.cgroups.sysfs_writable != Some(false)
 }
 
 fn idle_limits(facts: &Facts) -> Verdict {
@@ -281,9 +284,7 @@ fn clocks(facts: &Facts, case: &mut Case) {
         case.cannot("no cpufreq: Linux sets no clocks here", remedy);
         return;
     }
-    let by_right = facts.privileges.has(Capability::DacOverride) == Some(true)
-        && facts.cgroups.sysfs_writable != Some(false);
-    if !domains.iter().all(|domain| domain.may_set.unwrap_or(by_right)) {
+    if !domains.iter().all(|domain| domain.may_set.unwrap_or_else(|| writes_sysfs(facts))) {
         case.cannot(
             "this user may not set clocks",
             "run as root, or give this user cpufreq/policyN/scaling_*_freq (udev, tmpfiles)",
@@ -360,8 +361,6 @@ fn clocks_by_load(facts: &Facts) -> Verdict {
 
 fn uncore(facts: &Facts) -> Verdict {
     let mut case = Case::of("uncore", "govern --uncore auto, elc or a clock");
-    let by_right = facts.privileges.has(Capability::DacOverride) == Some(true)
-        && facts.cgroups.sysfs_writable != Some(false);
     let all = &facts.frequency.uncore;
     let settable: Vec<_> = all.iter().filter(|domain| domain.hardware.is_some()).collect();
     if settable.is_empty() {
@@ -376,7 +375,7 @@ fn uncore(facts: &Facts) -> Verdict {
         case.cannot(why, remedy);
         return case.end();
     }
-    if !settable.iter().all(|domain| domain.may_set.unwrap_or(by_right)) {
+    if !settable.iter().all(|domain| domain.may_set.unwrap_or_else(|| writes_sysfs(facts))) {
         case.cannot("this user may not set it", "run as root");
     }
     case.good("as slow as the goal allows: --uncore auto");

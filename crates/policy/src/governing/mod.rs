@@ -31,6 +31,23 @@
 //! - A timeout that comes late, early or twice does no harm: there are none, epochs are the only
 //!   clock.
 
+/// A mode is written and read as the words that a person writes.
+macro_rules! in_words {
+    ($mode:ty) => {
+        impl serde::Serialize for $mode {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> serde::Deserialize<'de> for $mode {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
 mod alarm;
 mod commands;
 mod frequency;

@@ -28,7 +28,7 @@
 
 use super::CpuTopology;
 use machine::{Command, FrequencyLimit, Goal, Kilohertz, ServiceReading};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
@@ -72,17 +72,7 @@ impl fmt::Display for UncoreMode {
     }
 }
 
-impl Serialize for UncoreMode {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for UncoreMode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+in_words!(UncoreMode);
 
 /// Why the uncore is limited or freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -43,7 +43,7 @@ use hdrhistogram::Histogram;
 use linux::arbiter::{Claim, ClockMeans, IdleLimits};
 use linux::probes::RequestAlarm;
 use linux::service::Service;
-use linux::{Confiner, CpuUsage, IdleMisprediction, Root, RotatingLog, UsageMeter};
+use linux::{Confiner, CpuUsage, IdleMisprediction, Root, RotatingLog, UncoreDomain, UsageMeter};
 use machine::Duration;
 use machine::{
     CpuId, CpuList, CpuReading, CstateTable, FrequencyLimit, Goal, IdleLimit, Instant, Kilohertz, Rate,
@@ -74,6 +74,8 @@ pub struct Governed {
     clocks: Option<Clocks>,
     /// The same for the uncore of its sockets.
     uncore: Option<Clocks>,
+    /// Its sockets' uncore, where that is to be chosen.
+    uncore_domains: Vec<UncoreDomain>,
     /// Knows which services need which CPUs, and moves all other processes accordingly.
     park: Option<Park>,
     last_usage: Vec<CpuUsage>,
@@ -373,20 +375,9 @@ impl Governed {
         let both = usage.iter().zip(&self.last_usage);
         let cpus = both.map(|(now, before)| cpu_reading(now, before, of(now), pace.get(&now.cpu))).collect();
         self.last_usage = usage;
-        let uncore = self.uncore_clock();
+        let uncore = linux::uncore_clock(&self.root, &self.uncore_domains);
         self.last_uncore = uncore;
         Reading { service: self.telemetry.read(now), cpus, uncore, ..Reading::default() }
-    }
-
-    /// A few files an epoch, so only where the uncore is to be chosen.
-    fn uncore_clock(&self) -> Option<Kilohertz> {
-        if self.config.uncore == UncoreMode::Stock {
-            return None;
-        }
-        let allowed = self.allowed();
-        let domains = linux::uncore_domains(&self.root, &mut linux::Gaps::default());
-        let ours = domains.into_iter().filter(|domain| !domain.cpus.0.is_disjoint(&allowed.0));
-        ours.filter_map(|domain| domain.current).max()
     }
 
     fn ask(&mut self, now: Instant, input: &Input, report: &mut EpochReport) -> Vec<Decision> {

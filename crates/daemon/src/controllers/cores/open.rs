@@ -8,7 +8,8 @@ use crate::controllers::cores::telemetry::Telemetry;
 use linux::arbiter::ClockMeans;
 use linux::service::{Service, ServiceError};
 use linux::{
-    ConfineError, ConfineOptions, Confiner, IdleMisprediction, Root, RotatingLog, SegmentBounds, UsageMeter,
+    ConfineError, ConfineOptions, Confiner, IdleMisprediction, Root, RotatingLog, SegmentBounds,
+    UncoreDomain, UsageMeter,
 };
 use machine::{CpuId, CpuList, CstateKind, Duration, FrequencyLimit, Instant, ServiceReading};
 use policy::governing::{
@@ -151,6 +152,7 @@ impl Governed {
         let premature = premature_sleeps(root, config, &prospect.allowed, report);
         let pace = pace(config, &prospect.allowed)?;
         let cpuset = cpuset(root, config, &prospect.service);
+        let uncore_domains = uncore_domains(root, config, &prospect.allowed);
         let mut usage = UsageMeter::start(root, &prospect.allowed, now);
         let last_usage = usage.read(now);
         Ok(Self {
@@ -168,6 +170,7 @@ impl Governed {
             means,
             clocks: None,
             uncore: None,
+            uncore_domains,
             park: None,
             last_usage,
             cpuset,
@@ -188,6 +191,16 @@ impl Governed {
             missed: 0,
         })
     }
+}
+
+/// The uncore of its sockets, where that is to be chosen.
+fn uncore_domains(root: &Root, config: &ServiceConfig, allowed: &CpuList) -> Vec<UncoreDomain> {
+    if config.uncore == UncoreMode::Stock {
+        return Vec::new();
+    }
+    let mut domains = linux::uncore_domains(root, &mut linux::Gaps::default());
+    domains.retain(|domain| !domain.cpus.0.is_disjoint(&allowed.0));
+    domains
 }
 
 /// The cpuset that another program may change while we govern: the file, and its CPUs.
@@ -276,10 +289,7 @@ fn topology(root: &Root, config: &ServiceConfig, allowed: &CpuList, means: Clock
         cores: cores_in_order(&topology, allowed),
         halts: allowed.0.iter().filter_map(halts).collect(),
         points,
-        uncore: match config.uncore {
-            UncoreMode::Stock | UncoreMode::Fixed(_) => Vec::new(),
-            UncoreMode::Elc | UncoreMode::Auto => clocks::uncore_clocks(root, allowed),
-        },
+        uncore: clocks::uncore_clocks(root, allowed, config.uncore),
     }
 }
 

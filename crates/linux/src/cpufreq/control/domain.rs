@@ -80,7 +80,10 @@ impl Domain {
             ));
         }
         let (slowest, fastest) = self.speeds.hardware;
-        if asked < slowest || asked > fastest {
+        // Such a cap frees an uncore (`uncore`), and sockets differ in their fastest clock.
+        let is_free =
+            matches!((&self.means, limit), (Means::Uncore(_), FrequencyLimit::AtMost(_))) && asked >= fastest;
+        if !is_free && (asked < slowest || asked > fastest) {
             return Err(format!(
                 "{asked} is beyond what CPU {} can do: write {slowest} to {fastest}",
                 self.speeds.cpus
@@ -168,7 +171,6 @@ impl Domain {
             (Means::Preference(_), ChangeError::File(file)) => Preference::explain(file),
             (Means::DutyCycle(_), ChangeError::File(file)) => DutyCycle::explain(file),
             (Means::PowerCap(_), ChangeError::File(file)) => PowerCap::explain(file),
-            (Means::Uncore(_), ChangeError::File(file)) => Uncore::explain(file),
             _ => None,
         };
         own.unwrap_or_else(|| error.reason())

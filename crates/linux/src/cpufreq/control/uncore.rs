@@ -5,11 +5,11 @@
 //! | limit | `max_freq_khz` | `min_freq_khz`, `elc_floor_freq_khz` | `elc_high_threshold_enable` |
 //! |---|---|---|---|
 //! | at most C | C | no higher than C | as it is |
-//! | at most the fastest clock | as it is | the slowest clock | 1 |
+//! | at most the fastest clock, or more | as it is | the slowest clock | 1 |
 //! | exactly C | C | C | as it is |
 //!
 //! A cap at the fastest clock limits nothing, so it stands for another request: the hardware may
-//! choose any clock (efficiency latency control, `elc`). A machine without ELC refuses that one.
+//! choose any clock (efficiency latency control, `elc`). A socket without ELC refuses that one.
 //!
 //! Steps are of 100 MHz, the driver's unit. A socket with several clusters has one limit; each
 //! cluster gets the part of it that lies within its own range.
@@ -20,7 +20,7 @@ use super::domain::{Domain, Means, Order, Speeds, Trouble};
 use super::state::{FrequencyActuator, FrequencyState};
 use crate::cpufreq::uncore::{BY_STEPS, FLOOR, FOLDER, MAX, MIN, uncore_domains};
 use crate::journal::{ChangeError, Journal};
-use crate::root::{FileError, Gaps, Root};
+use crate::root::{Gaps, Root};
 use machine::{CpuList, FrequencyLimit, Kilohertz};
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Uncore {
         order: &Order<'_>,
     ) -> Result<FrequencyState, Trouble> {
         let &Order { speeds, limit, clock } = order;
-        let is_free_choice = limit == FrequencyLimit::AtMost(speeds.hardware.1);
+        let is_free_choice = matches!(limit, FrequencyLimit::AtMost(asked) if asked >= speeds.hardware.1);
         if is_free_choice && !self.clusters.iter().any(|cluster| cluster.has_elc) {
             return Err(Trouble::Told(NO_ELC.to_owned()));
         }
@@ -79,38 +79,22 @@ impl Uncore {
     }
 
     pub(super) fn free(&self, journal: &mut Journal) -> Result<(), ChangeError> {
-        let files = |cluster: &Cluster| {
-            [MAX, MIN, FLOOR, BY_STEPS].map(|file| cluster.file(file)).into_iter().take(cluster.files())
-        };
-        let all: Vec<String> = self.clusters.iter().flat_map(files).collect();
-        all.iter().try_for_each(|file| journal.put_back(file))
+        let files = self
+            .clusters
+            .iter()
+            .flat_map(|cluster| [MAX, MIN, FLOOR, BY_STEPS].map(|file| cluster.file(file)));
+        files.into_iter().try_for_each(|file| journal.put_back(&file))
     }
 
     pub(super) fn has(&self, path: &str) -> bool {
         let folder = path.rsplit_once('/').map(|(folder, _)| folder);
         self.clusters.iter().any(|cluster| Some(cluster.folder.as_str()) == folder)
     }
-
-    pub(super) fn explain(error: &FileError) -> Option<String> {
-        match error {
-            FileError::Unwritable { cause, .. } if cause.kind() == std::io::ErrorKind::PermissionDenied => {
-                Some(format!(
-                    "the uncore's clock cannot be written: {cause}; run as root; where root is refused \
-                     as well the firmware has locked it"
-                ))
-            }
-            _ => None,
-        }
-    }
 }
 
 impl Cluster {
     fn file(&self, name: &str) -> String {
         format!("{}/{name}", self.folder)
-    }
-
-    fn files(&self) -> usize {
-        if self.has_elc { 4 } else { 2 }
     }
 }
 
@@ -169,7 +153,7 @@ pub(super) fn domains(root: &Root, cpus: &CpuList) -> Result<Vec<Domain>, String
 
 const STEP_KHZ: usize = 100_000;
 
-const NO_ELC: &str = "this machine shows no efficiency latency control (elc_floor_freq_khz: Linux 6.12, and \
+const NO_ELC: &str = "this socket shows no efficiency latency control (elc_floor_freq_khz: Linux 6.12, and \
                       a processor with TPMI); choose auto or fixed";
 
 #[cfg(test)]

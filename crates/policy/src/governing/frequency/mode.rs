@@ -1,7 +1,6 @@
 //! The word that a configuration has for how fast CPUs run.
 
 use machine::Kilohertz;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -47,14 +46,4 @@ impl fmt::Display for FrequencyMode {
     }
 }
 
-impl Serialize for FrequencyMode {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for FrequencyMode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+in_words!(FrequencyMode);

@@ -1,7 +1,6 @@
 //! The words that a configuration has for how deep CPUs may sleep.
 
 use machine::{CpuId, CpuList, Duration};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -108,14 +107,4 @@ impl fmt::Display for IdleModes {
     }
 }
 
-impl Serialize for IdleModes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for IdleModes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+in_words!(IdleModes);

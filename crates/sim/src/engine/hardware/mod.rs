@@ -28,7 +28,8 @@ use machine::{ClockDomain, Platform};
 pub struct Hardware {
     pub modes: Modes,
     cpus: usize,
-    /// A core is one thread and has no clock beyond its operating points'.
+    /// A core is one thread and has no clock beyond its operating points', and memory is as fast as the
+    /// requests are described for.
     is_plain: bool,
     memory_slowness: f64,
     threads: Meter,

@@ -145,6 +145,28 @@ fn elc_leaves_the_choice_to_the_hardware_and_is_refused_where_there_is_none() {
 }
 
 #[test]
+fn one_request_for_elc_serves_sockets_whose_fastest_clocks_differ() {
+    let machine = machine();
+    for (file, value) in [(FLOOR, "2000000"), (BY_STEPS, "0")] {
+        machine.write(&format!("{FOLDER}/package_01_die_00/{file}"), &format!("{value}\n"));
+    }
+    let before = machine.snapshot();
+    let mut control = open(&machine, "0-3");
+    for cpus in [[0, 1], [2, 3]] {
+        let state = ask(&mut control, cpus, AtMost(mhz(2500)));
+        assert!(state.to_string().starts_with("efficiency latency control"), "{cpus:?}: {state}");
+    }
+    assert_eq!(reads(&machine, "package_01_die_00"), [1_200_000, 2_400_000, 1_200_000]);
+    // A clock beyond the range, or below it, is none for the socket.
+    for limit in [Exactly(mhz(2500)), AtMost(mhz(1100))] {
+        let state = ask(&mut control, [2, 3], limit);
+        assert!(state.to_string().contains("write 1200MHz to 2400MHz"), "{state}");
+    }
+    drop(control);
+    assert_eq!(machine.snapshot(), before);
+}
+
+#[test]
 fn the_administrators_maximum_stays_and_another_programs_is_drift() {
     let machine = machine();
     machine.write(&format!("{FOLDER}/uncore01/{MAX}"), "1300000\n");
