@@ -75,6 +75,8 @@ class Machine(TypedDict, total=False):
     """How the energy of waking is settled."""
     uncore_watts: float
     """Watts of a socket beside its cores."""
+    uncore_clock: str
+    """The clock of the sockets' uncore, such as ``"1.6GHz"``; its fastest without one."""
     rest_watts: float
     """Watts of the rest of the server."""
     cap: Mapping[str, Any]
