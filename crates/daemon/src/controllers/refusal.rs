@@ -113,9 +113,9 @@ impl From<StartError> for Refusal {
             )
             | StartError::NoClocks { .. }
             | StartError::Clocks(FrequencyError::Unsupported { .. } | FrequencyError::Lacking { .. })
-            | StartError::Service(OpenError::Confine(ConfineError::Unsupported { .. })) => {
-                RefusalKind::Unsupported
-            }
+            | StartError::Service(OpenError::Confine(
+                ConfineError::Unsupported { .. } | ConfineError::Scheduler { .. },
+            )) => RefusalKind::Unsupported,
             StartError::Clocks(FrequencyError::MsrNotAllowed)
             | StartError::Service(
                 OpenError::Service(_)

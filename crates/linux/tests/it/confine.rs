@@ -331,6 +331,34 @@ fn what_cannot_be_is_refused_with_its_reason() {
 }
 
 #[test]
+fn beside_a_scheduler_in_bpf_a_bound_thread_tries_first() {
+    let Some((_, second)) = two_cpus() else { return };
+    let (_folder, root) = machine();
+    // The machine's own /sys, and a scheduler in it.
+    let beside = |above: &str, but: &str| {
+        fs::create_dir(root.path(above)).unwrap();
+        for entry in fs::read_dir(Path::new("/").join(above)).unwrap().flatten() {
+            if entry.file_name() != but {
+                std::os::unix::fs::symlink(entry.path(), root.path(above).join(entry.file_name())).unwrap();
+            }
+        }
+    };
+    fs::remove_file(root.path("sys")).unwrap();
+    beside("sys", "kernel");
+    beside("sys/kernel", "sched_ext");
+    let folder = root.path("sys/kernel/sched_ext");
+    fs::create_dir_all(folder.join("root")).unwrap();
+    fs::write(folder.join("state"), "enabled\n").unwrap();
+    fs::write(folder.join("root/ops"), "lavd_1.1.4\n").unwrap();
+    let service = Running::start();
+    let mut confiner = open(&root, &service, ConfineActuator::Affinity).unwrap();
+    let told = confiner.drain_notices();
+    assert!(told.iter().any(|notice| notice.contains("lavd_1.1.4, which keeps threads")), "{told:?}");
+    confiner.confine(&one(second)).unwrap();
+    assert_eq!(mask(service.taker), second.to_string());
+}
+
+#[test]
 fn the_best_that_works_is_taken_and_the_better_ones_are_named() {
     let Some((_, second)) = two_cpus() else { return };
     let (_folder, root) = machine();

@@ -5,6 +5,7 @@ use crate::journal::ChangeError;
 use crate::lock::LockError;
 use crate::processes::affinity::AffinityError;
 use crate::root::FileError;
+use crate::system::sched_ext::Unbound;
 use machine::CpuList;
 use std::io;
 use std::path::PathBuf;
@@ -53,6 +54,12 @@ pub enum ConfineError {
          or not these"
     )]
     NotInForce { what: String, asked: CpuList, reads: String },
+    /// A scheduler in BPF is loaded, and bound threads are not where they should be.
+    #[error(
+        "the loaded sched_ext scheduler {name} does not keep to affinity: {found}\nhint: unload it, or leave \
+         the service to it"
+    )]
+    Scheduler { name: String, found: Unbound },
     /// The kernel or the journal refused.
     #[error("{0}")]
     Refused(String),
@@ -67,5 +74,22 @@ pub enum ConfineError {
 impl From<ChangeError> for ConfineError {
     fn from(error: ChangeError) -> Self {
         Self::Refused(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use machine::CpuId;
+
+    #[test]
+    fn a_scheduler_that_is_in_the_way_is_named_with_what_was_found() {
+        let found = Unbound::Strayed { asked: CpuId(1), seen: CpuId(0) };
+        let told = ConfineError::Scheduler { name: "odd_1.0".to_owned(), found }.to_string();
+        assert!(
+            told.contains("odd_1.0 does not keep to affinity: a thread bound to cpu1 ran on cpu0"),
+            "{told}"
+        );
+        assert!(told.contains("hint: unload it"), "{told}");
     }
 }

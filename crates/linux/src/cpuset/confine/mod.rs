@@ -52,6 +52,8 @@ use crate::journal::{Checkpoint, Journal, restore_at_start};
 use crate::processes::cpu_time::Births;
 use crate::processes::service::Service;
 use crate::processes::threads as kernel;
+use crate::root::Gaps;
+use crate::system::sched_ext::sched_ext;
 use crate::system::topology::online_cpus;
 use cpuset::Cpuset;
 use machine::CpuList;
@@ -72,6 +74,19 @@ pub enum ConfineActuator {
     CpusetV1,
     /// Its unit's `AllowedCPUs=`.
     Systemd,
+}
+
+/// A notice where a scheduler in BPF is loaded that keeps threads where they are bound.
+fn beside_sched_ext(root: &Root, cpus: &CpuList) -> Result<Option<String>, ConfineError> {
+    let Some(scheduler) = sched_ext(root, &mut Gaps::default()) else { return Ok(None) };
+    let name = scheduler.name.clone().unwrap_or_else(|| "without a name".to_owned());
+    match scheduler.keeps_affinity(cpus) {
+        Ok(()) => Ok(Some(format!(
+            "beside the sched_ext scheduler {name}, which keeps threads where they are bound (tried); it \
+             decides on which of these CPUs they wake up"
+        ))),
+        Err(found) => Err(ConfineError::Scheduler { name, found }),
+    }
 }
 
 impl fmt::Display for ConfineActuator {
@@ -191,8 +206,9 @@ impl Confiner {
             return Err(ConfineError::NoProcess { service: service.name.clone() });
         }
         let locks = ServiceLocks::take(root, &processes, &options.holder)?;
-        let notices = restore_at_start(root)?;
+        let mut notices = restore_at_start(root)?;
         let allowed = allowed_of(&processes)?;
+        notices.extend(beside_sched_ext(root, &allowed)?);
         let journal = Journal::begin(root, &options.holder, options.checkpoint)?;
         let means = Means::Threads(Threads::default());
         let (root, asked, _locks) = (root.clone(), None, locks);
