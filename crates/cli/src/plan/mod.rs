@@ -6,11 +6,13 @@
 //!   simulate.rs   the recorded run, every policy, every load
 //!   results.rs    the JSON document and the run's folder
 //!   table.rs      the tables
+//!   layers.rs     the best as layers of scx_layered
 //!   page.rs       report.html
 //! ```
 //!
 //! The model is `sim::plan`; docs/plan.md has its formulas and their sources.
 
+mod layers;
 mod options;
 mod page;
 mod results;
@@ -21,7 +23,7 @@ mod table;
 pub use options::Args;
 pub use source::SCENARIO;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, coded};
 use crate::table::{columns, print};
 use anyhow::Result;
 use sim::plan::Choice;
@@ -31,12 +33,19 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let source = source::Source::of(args)?;
     let plan = simulate::plan(args, &source)?;
     let document = results::Document::of(args, &source, &plan);
-    let report = results::write(args, &source, &document, &plan)?;
+    let layers = args.form.map(|layers::Form::ScxLayered| layers::layers(&source, &plan)).transpose();
+    let written =
+        results::write(args, &source, &document, &plan, layers.as_ref().ok().and_then(Option::as_deref))?;
     if args.json {
         crate::json::print(results::FORMAT, &document)?;
     } else {
         let text = table::text(&document, columns());
-        print(&format!("{text}scenario: {}\n{report}\n", source.scenario_path.display()))?;
+        print(&format!("{text}scenario: {}\n{written}\n", source.scenario_path.display()))?;
+    }
+    if let Err(why) = layers {
+        let told = format!("no {} for scx_layered: {why}", layers::LAYERS);
+        let missed = matches!(plan.choice, Choice::NoneKeeps { .. });
+        return Err(coded(if missed { Exit::GoalMissed } else { Exit::Usage }, told));
     }
     Ok(match plan.choice {
         _ if !plan.fidelity.is_worth_something() => Exit::Invalid.into(),

@@ -1,5 +1,6 @@
 //! The arguments of `roost plan`: a recording, or a service that is recorded first.
 
+use super::layers::Form;
 use crate::service_args::ServiceArgs;
 use crate::tariff::TariffArgs;
 use machine::{Duration, Goal};
@@ -46,6 +47,10 @@ pub struct Args {
         hide_short_help = true
     )]
     pub wake_latency: Option<PathBuf>,
+
+    /// Write the best for another scheduler as well: layers.json beside plan.json
+    #[arg(long = "as", value_name = "NAME", value_enum, help_heading = "Advanced", hide_short_help = true)]
+    pub form: Option<Form>,
 
     /// Other loads, as multiples of the scenario's
     #[arg(

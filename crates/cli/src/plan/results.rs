@@ -1,5 +1,6 @@
 //! The JSON document of a plan, and its folder.
 
+use super::layers::LAYERS;
 use super::simulate::Plan;
 use super::source::Source;
 use super::{Args, page};
@@ -197,15 +198,21 @@ fn words(args: &Args, source: &Source, plan: &Plan) -> Vec<String> {
     words
 }
 
-/// Writes the plan's folder, and returns the line that names its page.
-pub fn write(args: &Args, source: &Source, document: &Document, plan: &Plan) -> Result<String> {
+/// Writes the plan's folder, and returns the lines that name its page and its `layers`.
+pub fn write(
+    args: &Args,
+    source: &Source,
+    document: &Document,
+    plan: &Plan,
+    layers: Option<&str>,
+) -> Result<String> {
     let own = source.folder.join("plan");
     let out = match &args.out {
         Some(out) if !source.is_made => out.clone(),
         _ => own,
     };
     let place = Place::of(Some(&out), "plan", PLAN)?.make()?;
-    run_folder::clear(&place, &[])?;
+    run_folder::clear(&place, &[LAYERS])?;
     let json = serde_json::to_string_pretty(document)?;
     run_folder::write(&place, PLAN, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
@@ -214,5 +221,11 @@ pub fn write(args: &Args, source: &Source, document: &Document, plan: &Plan) -> 
         ..KIND.info(run_folder::started()?, format!("A plan for {}", document.service), &page::METHOD)
     };
     run_folder::write_info(&place, &info)?;
-    run_folder::write_report(&place, &page::page(&info, document, plan))
+    let mut told = run_folder::write_report(&place, &page::page(&info, document, plan))?;
+    if let Some(layers) = layers {
+        run_folder::write(&place, LAYERS, |file| writeln!(file, "{layers}"))?;
+        let path = place.join(LAYERS);
+        told.push_str(&format!("\nlayers: scx_layered f:{}", path.display()));
+    }
+    Ok(told)
 }

@@ -117,6 +117,21 @@ fn a_goal_that_none_keeps_is_told_with_the_best_that_can_be_had() {
 }
 
 #[test]
+fn the_best_becomes_layers_of_another_scheduler_or_a_reason() {
+    let folder = folder_with(RECORDING);
+    let file = folder.path().join("plan/layers.json");
+    let (_, out, error) = plan(folder.path(), &["--goal", "5ms@p99", "--as", "scx_layered"]);
+    assert!(out.contains(&format!("scx_layered f:{}", file.display())), "{out}{error}");
+    let layers: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(layers[0]["matches"], serde_json::json!([[{ "PcommPrefix": "memcached" }]]), "{layers}");
+    assert_eq!(layers[0]["kind"]["Confined"]["cpus_range"], serde_json::json!([2, 2]), "{layers}");
+    assert_eq!(layers[1]["matches"], serde_json::json!([[]]), "the last takes all others: {layers}");
+    let (code, _, error) = plan(folder.path(), &["--goal", "2us@p99", "--as", "scx_layered"]);
+    assert!(code == Some(5) && error.contains("no policy keeps the goal"), "{code:?} {error}");
+    assert!(!file.exists(), "that of the earlier plan is gone");
+}
+
+#[test]
 fn recordings_of_no_use_are_told_with_their_fix() {
     let changed = |change: &dyn Fn(&mut Value)| {
         let mut recording: Value = serde_json::from_str(RECORDING).unwrap();
