@@ -1,11 +1,12 @@
-//! Any pages are pages of metrics, or a memcached's or a Roost's answers, or are refused in one
+//! Any pages are pages of metrics, or answers of servers of a known kind, or are refused in one
 //! line; their sum is a possible rate and tail.
 //!
-//! The first letter says which: `p`age, `m`emcached, `r`oost. A line `---` ends one answer and
-//! begins the next.
+//! The first letter says which: `p`age, `m`emcached, `r`oost, re`d`is, `n`ginx, `e`nvoy. A
+//! line `---` ends one answer and begins the next.
 
 use machine::{Duration, Instant};
-use observe::scrape::{Names, Reading, Tally, exposition, of_memcached, of_page, of_roost, percentile};
+use observe::scrape::{Names, Reading, Tally, exposition, percentile};
+use observe::scrape::{of_envoy, of_memcached, of_nginx, of_page, of_redis, of_roost};
 
 pub fn run(bytes: &[u8]) {
     let [kind, text @ ..] = bytes else { return };
@@ -20,6 +21,9 @@ pub fn run(bytes: &[u8]) {
         let reading = match kind {
             b'm' => of_memcached(answer),
             b'r' => of_roost(answer),
+            b'd' => of_redis(answer),
+            b'n' => of_nginx(answer),
+            b'e' => of_envoy(answer),
             _ => of_page(answer, &names(), 0.99),
         };
         if let Ok(Reading { requests, tail, .. }) = &reading {

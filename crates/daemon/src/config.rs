@@ -305,10 +305,12 @@ impl TryFrom<Written> for ServiceConfig {
             &format!("telemetry = \"{source}\" tells no response times: {}", source.fix()),
         )?;
         fix(
-            matches!(source, TelemetrySource::Memcached { address: None, .. })
+            matches!(source, TelemetrySource::Own { address: None, .. })
                 && !matches!(target, Target::Port(_)),
-            "telemetry = \"memcached\" asks at the service's port = ...: write telemetry = \
-             \"memcached:HOST:PORT\"",
+            &format!(
+                "telemetry = \"{source}\" asks at the service's port = ...: say where, as in \
+                 \"memcached:HOST:PORT\""
+            ),
         )?;
         let cpus = written.cpus.map(|cpus| cpus.parse()).transpose();
         let cpus = cpus.map_err(|error: machine::ParseCpuListError| format!("{name}: cpus: {error}"))?;

@@ -44,7 +44,8 @@ pub struct Args {
     pub names: crate::metrics::Names,
 
     /// Ask the service for its own figures beside, once a second: memcached:HOST:PORT,
-    /// roost:HOST:PORT, or the address of a Prometheus page with the names of its counter of
+    /// redis:HOST:PORT, roost:HOST:PORT, nginx:HOST:PORT/PATH (its stub_status), envoy:HOST:PORT
+    /// (its admin interface), or the address of a Prometheus page with the names of its counter of
     /// requests (all labels are added up) and of its 99th percentile in seconds (a histogram, a
     /// summary or a gauge): http://HOST:PORT/metrics,rate=NAME,p99=NAME
     #[arg(long, value_name = "SOURCE", help_heading = "Advanced", hide_short_help = true)]

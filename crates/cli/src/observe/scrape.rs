@@ -60,10 +60,9 @@ mod tests {
             (vec![format!("memcached:{free}")], "start the service, or name the address where it listens"),
             (vec!["memcached:nowhere.invalid:1".to_owned()], "write HOST:PORT"),
             (vec!["memcached:11211".to_owned()], "write HOST:PORT"),
-            (
-                vec!["redis:127.0.0.1:6379".to_owned()],
-                "write memcached:HOST:PORT, roost:HOST:PORT or http://HOST:PORT/metrics",
-            ),
+            (vec!["valkey:127.0.0.1:6379".to_owned()], "write memcached:HOST:PORT, redis:HOST:PORT,"),
+            (vec![format!("nginx:{free}")], "write HOST:PORT/PATH after nginx:"),
+            (vec![format!("envoy:{free}")], "start the service, or name"),
             (vec![format!("http://{free}/metrics")], "name the counter of requests with ,rate=NAME"),
             (vec![format!("http://{free}/metrics,rate=x")], "start the service, or name"),
             (vec!["https://127.0.0.1/metrics,rate=x".into()], "http://"),

@@ -1,4 +1,4 @@
-//! A line asked, and lines up to `END` answered, over one connection that is kept.
+//! A line asked, and an answer with an end, over one connection that is kept.
 //!
 //! One for each question would be the service's work, more than the answer itself: it accepts,
 //! hands over and closes, and wakes a thread for each. And it would be counted: a service that has
@@ -19,10 +19,47 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     addresses: Vec<SocketAddr>,
+    framing: Framing,
     kept: Arc<Mutex<Option<TcpStream>>>,
 }
 
-/// memcached's stats have 2 KiB; a Roost of a thousand workers 256 KiB.
+/// How the end of an answer is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Framing {
+    /// memcached's and Roost's: lines that begin with `STAT`, up to `END`.
+    Stats,
+    /// Redis': a line `$LENGTH`, so many bytes, and the end of a line.
+    Bulk,
+}
+
+impl Framing {
+    /// The content of a whole answer.
+    fn whole(self, answer: &[u8]) -> Option<&[u8]> {
+        match self {
+            Self::Stats => answer.strip_suffix(b"END\r\n").filter(|before| is_lines(before)),
+            Self::Bulk => {
+                let first = answer.iter().position(|&byte| byte == b'\n')?;
+                let length = std::str::from_utf8(&answer[..first]).ok()?.trim_end().strip_prefix('$')?;
+                let content = answer[first + 1..].strip_suffix(b"\r\n")?;
+                (length.parse() == Ok(content.len())).then_some(content)
+            }
+        }
+    }
+
+    /// As far as it goes, it may be one.
+    fn begins(self, answer: &[u8]) -> bool {
+        match self {
+            Self::Stats => answer.iter().zip(b"STAT ").all(|(is, should)| is == should),
+            Self::Bulk => {
+                let line = answer.split(|&byte| byte == b'\n').next().unwrap_or_default();
+                let is_length = |byte: &u8| byte.is_ascii_digit() || *byte == b'\r';
+                line.strip_prefix(b"$").is_some_and(|length| length.iter().all(is_length))
+            }
+        }
+    }
+}
+
+/// memcached's stats have 2 KiB, Redis' INFO 5; a Roost of a thousand workers 256 KiB.
 pub(super) const ANSWER_MAX: usize = 1 << 20;
 
 /// For a whole exchange, connecting included.
@@ -38,16 +75,16 @@ enum Broken {
 
 impl Exchange {
     /// Not connected yet. The first address that accepts is taken.
-    pub fn with(addresses: Vec<SocketAddr>) -> Self {
-        Self { addresses, kept: Arc::default() }
+    pub fn with(addresses: Vec<SocketAddr>, framing: Framing) -> Self {
+        Self { addresses, framing, kept: Arc::default() }
     }
 
-    /// Sends a line, and returns the lines before `END`. `fix`: the remedy if that is no answer.
+    /// Sends a line, and returns the content of the answer. `fix`: the remedy if that is no answer.
     pub fn ask(&self, line: &str, fix: &str) -> Result<String, Failure> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Deadline(Instant::now() + Duration::from(PATIENCE));
         if let Some(mut stream) = kept.take().filter(is_quiet) {
-            match exchange(&mut stream, line, fix, deadline) {
+            match self.exchange(&mut stream, line, fix, deadline) {
                 Ok(answer) => {
                     *kept = Some(stream);
                     return Ok(answer);
@@ -57,7 +94,7 @@ impl Exchange {
             }
         }
         let mut stream = self.connect(deadline)?;
-        let answer = exchange(&mut stream, line, fix, deadline)?;
+        let answer = self.exchange(&mut stream, line, fix, deadline)?;
         *kept = Some(stream);
         Ok(answer)
     }
@@ -72,6 +109,48 @@ impl Exchange {
             }
         }
         connected
+    }
+
+    fn exchange(
+        &self,
+        stream: &mut TcpStream,
+        line: &str,
+        fix: &str,
+        deadline: Deadline,
+    ) -> Result<String, Broken> {
+        let failed = |cause| Failure::of(&cause);
+        stream.set_write_timeout(Some(deadline.left()?)).map_err(failed)?;
+        let mut answer = Vec::new();
+        let mut part = [0; 4096];
+        if let Err(cause) = stream.write_all(format!("{line}\r\n").as_bytes()) {
+            return Err(broken(&cause, &answer));
+        }
+        loop {
+            stream.set_read_timeout(Some(deadline.left()?)).map_err(failed)?;
+            let read = match stream.read(&mut part) {
+                Ok(0) => {
+                    let failure = Failure::new("it closed the connection before its answer's end", fix);
+                    return Err(if answer.is_empty() { Broken::Unanswered(failure) } else { failure.into() });
+                }
+                Ok(read) => read,
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => continue,
+                Err(cause) => return Err(broken(&cause, &answer)),
+            };
+            answer.extend_from_slice(&part[..read]);
+            if let Some(content) = self.framing.whole(&answer) {
+                return Ok(String::from_utf8_lossy(content).into_owned());
+            }
+            if !self.framing.begins(&answer) && (answer.contains(&b'\n') || answer.len() > LINE_SHOWN) {
+                let line: String = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().into();
+                let shown: String = line.chars().take(LINE_SHOWN).collect();
+                return Err(Failure::new(format!("it answers `{}`", shown.escape_debug()), fix).into());
+            }
+            if answer.len() > ANSWER_MAX {
+                return Err(
+                    Failure::new(format!("its answer does not end within {ANSWER_MAX} bytes"), fix).into()
+                );
+            }
+        }
     }
 }
 
@@ -103,43 +182,6 @@ fn is_quiet(stream: &TcpStream) -> bool {
     is_quiet && stream.set_nonblocking(false).is_ok()
 }
 
-fn exchange(stream: &mut TcpStream, line: &str, fix: &str, deadline: Deadline) -> Result<String, Broken> {
-    let failed = |cause| Failure::of(&cause);
-    stream.set_write_timeout(Some(deadline.left()?)).map_err(failed)?;
-    let mut answer = Vec::new();
-    let mut part = [0; 4096];
-    if let Err(cause) = stream.write_all(format!("{line}\r\n").as_bytes()) {
-        return Err(broken(&cause, &answer));
-    }
-    loop {
-        stream.set_read_timeout(Some(deadline.left()?)).map_err(failed)?;
-        let read = match stream.read(&mut part) {
-            Ok(0) => {
-                let failure = Failure::new("it closed the connection before its answer's end", fix);
-                return Err(if answer.is_empty() { Broken::Unanswered(failure) } else { failure.into() });
-            }
-            Ok(read) => read,
-            Err(cause) if cause.kind() == ErrorKind::Interrupted => continue,
-            Err(cause) => return Err(broken(&cause, &answer)),
-        };
-        answer.extend_from_slice(&part[..read]);
-        if let Some(before) = answer.strip_suffix(b"END\r\n").filter(|before| is_lines(before)) {
-            return Ok(String::from_utf8_lossy(before).into_owned());
-        }
-        let begins = answer.iter().zip(b"STAT ").all(|(is, should)| is == should);
-        if !begins && (answer.contains(&b'\n') || answer.len() > LINE_SHOWN) {
-            let line: String = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().into();
-            let shown: String = line.chars().take(LINE_SHOWN).collect();
-            return Err(Failure::new(format!("it answers `{}`", shown.escape_debug()), fix).into());
-        }
-        if answer.len() > ANSWER_MAX {
-            return Err(
-                Failure::new(format!("its answer does not end within {ANSWER_MAX} bytes"), fix).into()
-            );
-        }
-    }
-}
-
 fn broken(cause: &std::io::Error, answer: &[u8]) -> Broken {
     let failure = Failure::of(cause);
     match cause.kind() {
@@ -165,7 +207,7 @@ mod tests {
     /// after the last.
     fn service(connections: Vec<Vec<&'static str>>) -> Exchange {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let exchange = Exchange::with(vec![listener.local_addr().unwrap()]);
+        let exchange = Exchange::with(vec![listener.local_addr().unwrap()], Framing::Stats);
         std::thread::spawn(move || {
             for answers in connections {
                 let (mut client, _) = listener.accept().unwrap();
@@ -195,7 +237,7 @@ mod tests {
     #[test]
     fn an_answer_that_comes_too_late_is_dropped() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let exchange = Exchange::with(vec![listener.local_addr().unwrap()]);
+        let exchange = Exchange::with(vec![listener.local_addr().unwrap()], Framing::Stats);
         let asking = {
             let exchange = exchange.clone();
             std::thread::spawn(move || [asked(&exchange), asked(&exchange)])
@@ -213,7 +255,7 @@ mod tests {
     #[test]
     fn one_that_speaks_unasked_is_not_asked_again() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let exchange = Exchange::with(vec![listener.local_addr().unwrap()]);
+        let exchange = Exchange::with(vec![listener.local_addr().unwrap()], Framing::Stats);
         let serve = || {
             let (mut client, _) = listener.accept().unwrap();
             BufReader::new(client.try_clone().unwrap()).read_line(&mut String::new()).unwrap();

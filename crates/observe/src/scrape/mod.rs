@@ -8,8 +8,9 @@
 //! nothing of one that idles and one that hangs.
 //!
 //! ```text
-//!   source.rs       asks: memcached's `stats`, Roost's status, a Prometheus page    (sockets)
+//!   source.rs       asks, by a line or a page                                       (sockets)
 //!   exchange.rs     a line asked and lines answered, over one connection            (sockets)
+//!   answers.rs      reads an answer of each kind of service                         (no sockets, no clock)
 //!   exposition.rs   reads such a page                                               (no sockets, no clock)
 //!   tally.rs        adds up the growth between answers                              (no sockets, no clock)
 //!   asker.rs        asks on a thread of its own, when it is told to
@@ -20,14 +21,18 @@
 //! hold up the watching command. From then on nothing about the server is an error: it may be
 //! restarted or overloaded, and that is told in notes.
 
+mod answers;
 mod asker;
 mod exchange;
 pub mod exposition;
+#[cfg(test)]
+mod real;
 mod source;
 mod tally;
 
+pub use self::answers::{of_envoy, of_memcached, of_nginx, of_page, of_redis, of_roost};
 pub use self::asker::Asker;
-pub use self::source::{Failure, Names, Source, of_memcached, of_page, of_roost};
+pub use self::source::{Failure, Names, Source};
 pub use self::tally::{Answer, Grown, Reading, Step, Tail, Tally, percentile};
 
 use machine::{Duration, Instant, Rate};

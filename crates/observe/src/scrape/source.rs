@@ -3,23 +3,26 @@
 //! | named | asked | requests | tail |
 //! |---|---|---|---|
 //! | `memcached:HOST:PORT` | `stats` | the sum of its commands' counters | it has none |
+//! | `redis:HOST:PORT`, Valkey too | `INFO` | the commands that it has processed | it has none |
+//! | `nginx:HOST:PORT/PATH` | GET, of `stub_status` | its third number | it has none |
+//! | `envoy:HOST:PORT` | GET, of its admin page | `downstream_rq_total` | `downstream_rq_time` |
 //! | `roost:HOST:PORT` | `stats roost-json`, as `roost top` does | its count | the worst worker's p99 |
 //! | `http://HOST:PORT/PATH` | GET | a named counter, all its labels | a named histogram, summary or gauge |
 //!
 //! memcached 1.6 raises exactly one of the counters summed here per key of a command, also for meta
 //! commands (tried with each command on 1.6.18); `cas` counts as `cmd_set`. A request for many keys
-//! counts once per key.
+//! counts once per key. Redis and nginx count our own questions too. Envoy's times are milliseconds,
+//! and its admin page's own requests are left out (tried on Redis 7.0, nginx 1.22, Envoy 1.40).
 //!
 //! Every question has a deadline for the whole exchange, not for each read: a peer that sends a
 //! byte now and then would hold us for ever. Every answer has a longest length. Names are resolved
 //! once, except a URL's, which the library resolves within its deadline.
 
-use super::exchange::Exchange;
-use super::exposition::{Sample, samples};
-use super::tally::{Reading, Tail};
+use super::answers::{MEMCACHED, NGINX, REDIS, ROOST, of_envoy, of_memcached, of_nginx, of_page};
+use super::answers::{of_redis, of_roost};
+use super::exchange::{Exchange, Framing};
+use super::tally::Reading;
 use machine::Duration;
-use serde::Deserialize;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -34,7 +37,10 @@ pub struct Source {
 #[derive(Clone, Debug)]
 enum Kind {
     Memcached(Exchange),
+    Redis(Exchange),
     Roost(Exchange),
+    Nginx { agent: ureq::Agent, url: String },
+    Envoy { agent: ureq::Agent, url: String },
     Page { agent: ureq::Agent, names: Names, quantile: f64 },
 }
 
@@ -66,14 +72,7 @@ impl Source {
                     format!("name the counter of requests with {}", names.called[0]),
                 ));
             }
-            let agent = ureq::Agent::config_builder()
-                .timeout_global(Some(PATIENCE.into()))
-                // The page is at the service; a proxy for the world outside does not know it.
-                .proxy(None)
-                .accept("text/plain")
-                .build()
-                .into();
-            Kind::Page { agent, names, quantile }
+            Kind::Page { agent: agent(), names, quantile }
         } else if named.starts_with("https://") {
             return Err(Failure::new(
                 "pages are read without encryption",
@@ -89,12 +88,30 @@ impl Source {
                 }
             }
             match named.split_once(':') {
-                Some(("memcached", address)) => Kind::Memcached(Exchange::with(resolved(address)?)),
-                Some(("roost", address)) => Kind::Roost(Exchange::with(resolved(address)?)),
+                Some(("memcached", address)) => Kind::Memcached(exchange(address, Framing::Stats)?),
+                Some(("redis", address)) => Kind::Redis(exchange(address, Framing::Bulk)?),
+                Some(("roost", address)) => Kind::Roost(exchange(address, Framing::Stats)?),
+                Some(("nginx", address)) => {
+                    let at = address.split_once('/').filter(|(host, _)| resolved(host).is_ok());
+                    at.ok_or_else(|| {
+                        Failure::new(
+                            format!("{address} is no address with a path"),
+                            "write HOST:PORT/PATH after nginx:, the location with stub_status",
+                        )
+                    })?;
+                    Kind::Nginx { agent: agent(), url: format!("http://{address}") }
+                }
+                Some(("envoy", address)) => {
+                    resolved(address)?;
+                    // Of hundreds of figures, those that are needed and a few more.
+                    let url = format!("http://{address}/stats/prometheus?filter=downstream_rq_t");
+                    Kind::Envoy { agent: agent(), url }
+                }
                 _ => {
                     return Err(Failure::new(
                         "no such source",
-                        "write memcached:HOST:PORT, roost:HOST:PORT or http://HOST:PORT/metrics",
+                        "write memcached:HOST:PORT, redis:HOST:PORT, roost:HOST:PORT, \
+                         nginx:HOST:PORT/PATH, envoy:HOST:PORT or http://HOST:PORT/metrics",
                     ));
                 }
             }
@@ -105,8 +122,13 @@ impl Source {
     pub fn ask(&self) -> Result<Reading, Failure> {
         match &self.kind {
             Kind::Memcached(exchange) => of_memcached(&exchange.ask("stats", MEMCACHED)?),
+            Kind::Redis(exchange) => of_redis(&exchange.ask("INFO", REDIS)?),
+            Kind::Nginx { agent, url } => of_nginx(&page(agent, url, NGINX)?),
+            Kind::Envoy { agent, url } => of_envoy(&page(agent, url, ENVOY)?),
             Kind::Roost(exchange) => of_roost(&exchange.ask("stats roost-json", ROOST)?),
-            Kind::Page { agent, names, quantile } => of_page(&page(agent, &self.named)?, names, *quantile),
+            Kind::Page { agent, names, quantile } => {
+                of_page(&page(agent, &self.named, PAGE)?, names, *quantile)
+            }
         }
     }
 
@@ -115,6 +137,20 @@ impl Source {
             Kind::Memcached(_) => {
                 "it counts keys: a request for many keys counts as often; our own questions, one a second, \
                  it does not count, and the kernel does"
+                    .to_owned()
+            }
+            Kind::Redis(_) => {
+                "it counts commands, our own questions among them, one a second: a command for many keys \
+                 once, each of a pipeline or a transaction"
+                    .to_owned()
+            }
+            Kind::Nginx { .. } => {
+                "it counts the requests of all its servers, our own questions among them, one a second"
+                    .to_owned()
+            }
+            Kind::Envoy { .. } => {
+                "it counts the requests of all its HTTP listeners but its admin page's; its p99 is until the \
+                 last byte went downstream, from a histogram in steps of 0.5, 1, 5, 10 ms"
                     .to_owned()
             }
             Kind::Roost(_) => {
@@ -176,192 +212,54 @@ fn resolved(address: &str) -> Result<Vec<SocketAddr>, Failure> {
     }
 }
 
-pub fn of_memcached(answer: &str) -> Result<Reading, Failure> {
-    let stat = |name: &str| {
-        let mut lines = answer.lines().filter_map(|line| line.strip_prefix("STAT ")?.split_once(' '));
-        lines.find(|(found, _)| *found == name).and_then(|(_, value)| value.trim_end().parse::<u64>().ok())
-    };
-    if stat("cmd_get").is_none() {
-        return Err(Failure::new("its stats have no number cmd_get", MEMCACHED));
-    }
-    Ok(Reading {
-        requests: COMMANDS.iter().filter_map(|name| stat(name)).map(|count| count as f64).sum(),
-        uptime: stat("uptime").map(Duration::from_secs),
-        connections: stat("curr_connections").map(|open| open.saturating_sub(1)),
-        tail: None,
-    })
+fn exchange(address: &str, framing: Framing) -> Result<Exchange, Failure> {
+    Ok(Exchange::with(resolved(address)?, framing))
 }
 
-/// The fields of Roost's status (`store::status::Status`) that are used here; the rest is skipped.
-#[derive(Deserialize)]
-struct RoostStatus {
-    uptime: Duration,
-    requests: u64,
-    connections: u32,
-    workers: Vec<RoostWorker>,
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .timeout_global(Some(PATIENCE.into()))
+        // The page is at the service; a proxy for the world outside does not know it.
+        .proxy(None)
+        .accept("text/plain")
+        .build()
+        .into()
 }
 
-#[derive(Deserialize)]
-struct RoostWorker {
-    tail: Option<Duration>,
-}
-
-/// A Roost's answer to `stats roost-json`.
-pub fn of_roost(answer: &str) -> Result<Reading, Failure> {
-    let json = answer.trim_end().strip_prefix("STAT status ");
-    let json = json.ok_or_else(|| Failure::new("it has no status", ROOST))?;
-    let status: RoostStatus = serde_json::from_str(json)
-        .map_err(|cause| Failure::new(format!("it is another version of Roost ({cause})"), ROOST))?;
-    Ok(Reading {
-        requests: status.requests as f64,
-        uptime: Some(status.uptime),
-        connections: Some(u64::from(status.connections.saturating_sub(1))),
-        tail: status.workers.iter().filter_map(|worker| worker.tail).max().map(Tail::Recent),
-    })
-}
-
-fn page(agent: &ureq::Agent, url: &str) -> Result<String, Failure> {
-    const FIX: &str = "name the whole address of its metrics, as in http://127.0.0.1:9100/metrics";
+/// `fix`: the remedy if something else than its figures is there.
+fn page(agent: &ureq::Agent, url: &str, fix: &str) -> Result<String, Failure> {
     let failed = |error: ureq::Error| match error {
         ureq::Error::Timeout(_) => Failure::silent(),
         ureq::Error::Io(cause) => Failure::of(&cause),
         ureq::Error::ConnectionFailed => Failure::new("no service listens there", WHERE),
-        ureq::Error::StatusCode(code) => Failure::new(format!("it answers with status {code}"), FIX),
+        ureq::Error::StatusCode(code) => Failure::new(format!("it answers with status {code}"), fix),
         ureq::Error::BodyExceedsLimit(_) => {
-            Failure::new(format!("its page does not end within {PAGE_MAX} bytes"), FIX)
+            Failure::new(format!("its page does not end within {PAGE_MAX} bytes"), fix)
         }
-        other => Failure::new(other.to_string(), FIX),
+        other => Failure::new(other.to_string(), fix),
     };
     let mut answer = agent.get(url).call().map_err(failed)?;
     answer.body_mut().with_config().limit(PAGE_MAX).lossy_utf8(true).read_to_string().map_err(failed)
 }
 
-/// A page of metrics. Of a summary its `quantile` is taken, a share of one.
-pub fn of_page(page: &str, names: &Names, quantile: f64) -> Result<Reading, Failure> {
-    let of = |name: &str| -> Vec<f64> {
-        samples(page).filter(|sample| sample.name == name).map(|sample| sample.value).collect()
-    };
-    let rate = names.rate.as_deref().unwrap_or_default();
-    let mut counts = of(rate);
-    if counts.is_empty() {
-        // OpenMetrics speaks of a counter without its ending.
-        counts = of(&format!("{rate}_total"));
-    }
-    if counts.is_empty() {
-        return Err(absent(page, rate, names.called[0]));
-    }
-    let requests: f64 = counts.into_iter().sum();
-    if !requests.is_finite() {
-        return Err(Failure::new(
-            format!("{rate} is {requests}"),
-            format!("name a counter with {}", names.called[0]),
-        ));
-    }
-    let tail = names.tail.as_ref().map(|name| tail(page, name, quantile, names.called[1]));
-    Ok(Reading { requests, tail: tail.transpose()?.flatten(), ..Reading::default() })
-}
-
-/// A histogram, a summary's quantile, or a gauge; `None` while it has no value.
-fn tail(page: &str, name: &str, quantile: f64, called: &str) -> Result<Option<Tail>, Failure> {
-    let bucket = format!("{}_bucket", name.strip_suffix("_bucket").unwrap_or(name));
-    let bounds = samples(page).filter(|sample| sample.name == bucket);
-    let mut buckets: Vec<(f64, f64)> = Vec::new();
-    for (bound, count) in bounds.filter_map(|sample| Some((sample.label("le")?.parse().ok()?, sample.value)))
-    {
-        if f64::is_nan(bound) || !count.is_finite() {
-            continue;
-        }
-        match buckets.binary_search_by(|(other, _)| other.total_cmp(&bound)) {
-            Ok(at) => buckets[at].1 += count,
-            Err(at) => buckets.insert(at, (bound, count)),
-        }
-    }
-    if !buckets.is_empty() {
-        return Ok(Some(Tail::Buckets(buckets)));
-    }
-    let mut is_there = false;
-    let mut others: BTreeSet<String> = BTreeSet::new();
-    let mut worst: Option<f64> = None;
-    for sample in samples(page).filter(|sample| sample.name == name) {
-        match sample.label("quantile") {
-            Some(other) if other.parse().is_ok_and(|other: f64| (other - quantile).abs() < 1e-9) => {}
-            Some(other) => {
-                if others.len() < QUANTILES_SHOWN {
-                    others.insert(other.chars().take(LINE_SHOWN).collect());
-                }
-                continue;
-            }
-            // A gauge is the quantile that its name says.
-            None => {}
-        }
-        is_there = true;
-        // Before its first value a summary tells NaN.
-        if sample.value.is_finite() && sample.value >= 0.0 {
-            worst = Some(worst.map_or(sample.value, |worst| worst.max(sample.value)));
-        }
-    }
-    if is_there {
-        return Ok(worst.map(|time| Tail::Recent(Duration::from_secs_f64(time.min(LONGEST_S)))));
-    }
-    if others.is_empty() {
-        return Err(absent(page, name, called));
-    }
-    let others: Vec<String> = others.iter().map(|quantile| quantile.escape_debug().to_string()).collect();
-    Err(Failure::new(
-        format!("its {name} tells the quantile {}, and not {quantile}", others.join(", ")),
-        format!("name a histogram or another summary with {called}"),
-    ))
-}
-
-/// No such name: the most like it is shown.
-fn absent(page: &str, name: &str, flag: &str) -> Failure {
-    let like = |sample: &Sample<'_>| (strsim::jaro_winkler(sample.name, name) * 1e6) as u64;
-    match samples(page).max_by_key(like) {
-        Some(nearest) => Failure::new(
-            format!("its page has no {name}"),
-            format!("name one that it has with {flag}; the most alike is {}", nearest.name),
-        ),
-        None => Failure::new(
-            "its page has no metrics",
-            "name the address of its metrics, as in http://127.0.0.1:9100/metrics",
-        ),
-    }
-}
-
-/// Per key of each command, exactly one of these rises.
-const COMMANDS: [&str; 9] = [
-    "cmd_get",
-    "cmd_set",
-    "cmd_touch",
-    "delete_hits",
-    "delete_misses",
-    "incr_hits",
-    "incr_misses",
-    "decr_hits",
-    "decr_misses",
-];
 /// For a whole exchange. A service that is slower than this has other troubles than its sleeps.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// Pages of large services have some MiB.
 const PAGE_MAX: u64 = 16 << 20;
-/// Of a summary that has others than the one asked for.
-const QUANTILES_SHOWN: usize = 9;
-/// No service answers later than after a day; a page may hold any number.
-const LONGEST_S: f64 = 86_400.0;
+const PAGE: &str = "name the whole address of its metrics, as in http://127.0.0.1:9100/metrics";
+const ENVOY: &str = "name the address of Envoy's admin interface, as in envoy:127.0.0.1:9901";
 /// Of a line that is not understood.
 pub(super) const LINE_SHOWN: usize = 60;
 pub(super) const WHERE: &str = "start the service, or name the address where it listens";
-const MEMCACHED: &str = "name a memcached that speaks its text protocol";
-const ROOST: &str = "name a Roost of this version";
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::exchange::ANSWER_MAX;
+    use super::super::tally::Tail;
     use super::*;
     use proptest::prelude::*;
     use std::io::{BufRead as _, BufReader, Write as _};
-    use std::net::{TcpListener, TcpStream};
-    use std::process::{Child, Command, Stdio};
+    use std::net::TcpListener;
     use std::time::Instant;
 
     pub fn source(named: &str, rate: Option<&str>, p99: Option<&str>) -> Result<Source, Failure> {
@@ -425,6 +323,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn the_info_of_a_redis_is_its_commands_and_connections() {
+        let info = "# Server\r\nuptime_in_seconds:90\r\n# Clients\r\nconnected_clients:11\r\n\r\n\
+                    total_commands_processed:123\r\n";
+        let expected = Reading {
+            requests: 123.0,
+            uptime: Some(Duration::from_secs(90)),
+            connections: Some(10),
+            tail: None,
+        };
+        assert_eq!(ask("redis", format!("${}\r\n{info}\r\n", info.len())).unwrap(), expected);
+    }
+
+    #[test]
     fn nonsense_is_shown_with_what_to_do() {
         for (kind, answer, told) in [
             (
@@ -438,6 +349,14 @@ pub(super) mod tests {
             ("memcached", "STAT cmd_get many\r\nEND\r\n", "no number cmd_get"),
             ("memcached", "STAT cmd_get 1\r\n", "it closed the connection before its answer's end"),
             ("memcached", "", "it closed the connection before its answer's end"),
+            (
+                "redis",
+                "-NOAUTH Authentication required.\r\n",
+                "it answers `-NOAUTH Authentication required.`; name a Redis that answers INFO without",
+            ),
+            ("redis", "$-1\r\n", "it answers `$-1`"),
+            ("redis", "$3\r\nabc\r\n", "its INFO has no number total_commands_processed"),
+            ("redis", "$3\r\nab\r\n", "it closed the connection before its answer's end"),
             ("roost", "END\r\n", "it has no status; name a Roost"),
             ("roost", "STAT status {}\r\nEND\r\n", "it is another version of Roost"),
         ] {
@@ -536,80 +455,6 @@ pub(super) mod tests {
         assert!(get(&long, "x", None).unwrap_err().contains("does not end within"));
     }
 
-    struct Memcached(Child);
-    impl Drop for Memcached {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-
-    #[test]
-    fn a_real_memcached_counts_what_it_was_asked() {
-        // It chooses its port itself: one that we found free another test may have by now.
-        let folder = tempfile::tempdir().unwrap();
-        let chosen = folder.path().join("port");
-        let spawned = Command::new("memcached")
-            .args(["-l", "127.0.0.1", "-p", "-1", "-U", "0", "-u", "root"])
-            .env("MEMCACHED_PORT_FILENAME", &chosen)
-            .stderr(Stdio::null())
-            .spawn();
-        let _memcached = match spawned {
-            Ok(child) => Memcached(child),
-            Err(error) => {
-                eprintln!("skipped: no memcached here: {error}");
-                return;
-            }
-        };
-        let port = (0..100).find_map(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            std::fs::read_to_string(&chosen).ok()?.trim_end().strip_prefix("TCP INET: ")?.parse::<u16>().ok()
-        });
-        let address = SocketAddr::from(([127, 0, 0, 1], port.expect("memcached says its port")));
-        let source = source(&format!("memcached:{address}"), None, None).unwrap();
-        let before = source.ask().unwrap();
-        let client = TcpStream::connect(address).unwrap();
-        let mut lines = BufReader::new(client.try_clone().unwrap());
-        let mut say = |request: &str| {
-            (&client).write_all(request.as_bytes()).unwrap();
-            let mut line = String::new();
-            while !matches!(line.trim_end(), "STORED" | "END" | "NOT_FOUND" | "TOUCHED" | "HD" | "NF" | "EN")
-            {
-                line.clear();
-                lines.read_line(&mut line).unwrap();
-                assert!(!line.is_empty() && !line.contains("ERROR"), "{request}: {line}");
-            }
-        };
-        say("set a 0 0 1\r\nx\r\n");
-        for request in [
-            "get a\r\n",
-            "get b\r\n",
-            "gat 100 a\r\n",
-            "touch a 100\r\n",
-            "incr b 1\r\n",
-            "decr b 1\r\n",
-            "delete b\r\n",
-            "mg b\r\n",
-            "md b\r\n",
-            "ma b\r\n",
-        ] {
-            say(request);
-        }
-        let after = source.ask().unwrap();
-        assert_eq!(after.requests - before.requests, 11.0, "one for each command");
-        // The client's connection; ours is not counted, and there is one, for all callers.
-        assert_eq!(after.connections, Some(1));
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                let source = source.clone();
-                scope.spawn(move || {
-                    (0..50).for_each(|_| assert_eq!(source.ask().unwrap().connections, Some(1)))
-                });
-            }
-        });
-        assert!(after.uptime >= before.uptime);
-    }
-
     proptest! {
         #[test]
         fn no_answer_makes_it_panic(answer in "\\PC*", odd in "(STAT [a-z_ \
@@ -617,6 +462,9 @@ pub(super) mod tests {
             for text in [&answer, &odd] {
                 let _ = of_memcached(text);
                 let _ = of_roost(text);
+                let _ = of_redis(text);
+                let _ = of_nginx(text);
+                let _ = of_envoy(text);
                 for name in ["a", "le", ""] {
                     let _ = of_page(text, &names(Some(name), Some(name)), 0.99);
                 }

@@ -58,17 +58,12 @@ impl ServiceTelemetry {
         notices: &mut Vec<String>,
     ) -> Result<Self, String> {
         let called = ["rate", "tail"];
-        let (named, names) = match source {
-            TelemetrySource::Prometheus { url, rate, tail } => {
-                (url.clone(), Names { rate: Some(rate.clone()), tail: tail.clone(), called })
+        let named = source.named(port);
+        let names = match source {
+            TelemetrySource::Prometheus { rate, tail, .. } => {
+                Names { rate: Some(rate.clone()), tail: tail.clone(), called }
             }
-            TelemetrySource::Requests | TelemetrySource::Memcached { .. } => {
-                let address = match source {
-                    TelemetrySource::Memcached { address: Some(address), .. } => address.clone(),
-                    _ => format!("127.0.0.1:{}", port.unwrap_or_default()),
-                };
-                (format!("memcached:{address}"), Names { called, ..Names::default() })
-            }
+            TelemetrySource::Requests | TelemetrySource::Own { .. } => Names { called, ..Names::default() },
         };
         let mut own = Self {
             asker: asker(&named, &names, goal)?,

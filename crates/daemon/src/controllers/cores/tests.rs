@@ -81,7 +81,11 @@ fn a_server_that_no_longer_answers_is_lost_and_comes_back() {
             }
         }
     });
-    let memcached = crate::TelemetrySource::Memcached { address: None, with_requests: false };
+    let memcached = crate::TelemetrySource::Own {
+        server: crate::controllers::cores::sources::Server::Memcached,
+        address: None,
+        with_requests: false,
+    };
     let mut report = EpochReport::default();
     let mut governed = idle_service(memcached, port, &mut report).unwrap().unwrap();
     assert_eq!(governed.status().seen_by, format!("memcached:127.0.0.1:{port}"));
