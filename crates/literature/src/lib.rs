@@ -17,6 +17,7 @@ pub mod timing;
 
 pub static POLICIES: &policy::registry::Registry = &[
     &cores::auto_scale::ENTRY,
+    &cores::lavd::ENTRY,
     &cores::power_nap::ENTRY,
     &cores::dream_weaver::ENTRY,
     &idle::UNCHANGING,

@@ -1,11 +1,11 @@
-//! How many cores are on, and when the whole machine may nap: three rules from the literature that
-//! count requests.
+//! How many cores are on, and when the whole machine may nap: rules that look at no latency.
 //!
-//! They look at nothing but the number of requests in the system, and so need neither a model of
-//! the service nor a measured tail. That makes them the baseline of more careful policies.
+//! They count requests, or how busy the cores are, and so need neither a model of the service nor a
+//! measured tail. That makes them the baseline of more careful policies.
 //!
 //! - [`auto_scale`]: some cores on, the others off; on at once when needed, off after a while
 //!   without need.
+//! - [`lavd`]: as many on as are half busy, as a scheduler of sched_ext has it.
 //! - [`power_nap`]: the whole machine sleeps whenever there is nothing to do at all.
 //! - [`dream_weaver`]: the whole machine sleeps whenever any core has nothing to do, and the
 //!   requests of the others are stalled, each for a bounded time.
@@ -15,6 +15,7 @@
 
 pub mod auto_scale;
 pub mod dream_weaver;
+pub mod lavd;
 pub mod power_nap;
 
 pub use policy::kind::NapOrder as Order;

@@ -12,7 +12,17 @@ fn one_of(words: &'static [&'static str]) -> impl Strategy<Value = &'static str>
 }
 
 fn any_line() -> impl Strategy<Value = String> {
-    let cores = one_of(&["", "", "carb", "peafowl", "autoscale", "powernap", "dreamweaver", "joint"]);
+    let cores = one_of(&[
+        "",
+        "",
+        "carb",
+        "peafowl",
+        "autoscale",
+        "lavd-compaction",
+        "powernap",
+        "dreamweaver",
+        "joint",
+    ]);
     let idle = one_of(&[
         "",
         "poll",

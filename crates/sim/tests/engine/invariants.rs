@@ -17,7 +17,7 @@ fn sane(outcome: &Outcome) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-const POLICIES: [&str; 9] = [
+const POLICIES: [&str; 10] = [
     "poll",
     "menu",
     "teo + schedutil",
@@ -27,6 +27,7 @@ const POLICIES: [&str; 9] = [
     "powernap",
     "dreamweaver",
     "autoscale",
+    "lavd-compaction",
 ];
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Every parameter of every policy, with every kind of nonsense for its type.
 
-use literature::cores::{auto_scale, dream_weaver};
+use literature::cores::{auto_scale, dream_weaver, lavd};
 use literature::frequency::{adrenaline, ondemand, rubik, schedutil};
 use literature::idle::{MenuFeedbackParams, MenuParams, TeoFeedbackParams, TeoParams};
 use literature::timing::{dyn_sleep, sleep_scale, udpm};
@@ -117,6 +117,7 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("peafowl", &peafowl::Params::default(), &peafowl));
     check(&faults("peafowl-paper", &peafowl::Params::paper(), &peafowl));
     check(&faults("autoscale", &auto_scale::Params::default(), &["t_wait"]));
+    check(&faults("lavd-compaction", &lavd::Params::default(), &["headroom", "spike"]));
     let weaver = dream_weaver::Params { busy_cores: Some(2), ..Default::default() };
     check(&faults("dreamweaver", &weaver, &["max_stall"]));
     let joint = ["dvfs_delay", "rate_z", "correction_gains", "worth_changing"];
