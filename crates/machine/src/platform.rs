@@ -126,6 +126,12 @@ impl UncoreClock {
         1.0 - self.power_share + self.power_share * clock.0 as f64 / self.fastest.0 as f64
     }
 
+    /// The clocks that can be set, slow to fast: steps of 100 MHz, as Intel's.
+    pub fn clocks(&self) -> Vec<Kilohertz> {
+        let steps = (self.slowest.0..self.fastest.0).step_by(100_000).map(Kilohertz);
+        steps.chain([self.fastest]).collect()
+    }
+
     /// The memory time at this clock, as a multiple of that at the fastest.
     pub fn slowness(&self, clock: Kilohertz) -> f64 {
         1.0 - self.time_share + self.time_share * self.fastest.0 as f64 / clock.0 as f64

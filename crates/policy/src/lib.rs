@@ -62,6 +62,7 @@ pub static POLICIES: &registry::Registry = &[
     &frequency::sensitivity::ENTRY,
     &frequency::pegasus::ENTRY,
     &frequency::hurry_up::ENTRY,
+    &governing::UNCORE,
     &wake_plan::DEVICE_ENTRY,
     &wake_plan::KERNELS_ENTRY,
     &quiescence::ENTRY,

@@ -7,7 +7,7 @@
 
 use crate::exit::usage;
 use anyhow::Result;
-use machine::{Duration, Instant, Platform};
+use machine::{Duration, FrequencyLimit, Instant, Platform};
 use policy::Why;
 use policy::kind::Decision;
 use report::perfetto::{Flow, Trace, Track};
@@ -240,6 +240,10 @@ fn words(what: &What, platform: &Platform) -> Option<String> {
         What::Decision(Decision::IdleLimit(limit)) => format!("active cores: awake within {limit}"),
         What::Decision(Decision::OperatingPoint { cpu, point }) => format!("CPU {}: {}", cpu.0, clock(point)),
         What::Decision(Decision::Points(point)) => format!("all CPUs: {}", clock(point)),
+        What::Decision(Decision::Uncore(FrequencyLimit::None)) => "uncore: no limit".to_owned(),
+        What::Decision(Decision::Uncore(FrequencyLimit::AtMost(clock) | FrequencyLimit::Exactly(clock))) => {
+            format!("uncore: {clock}")
+        }
         What::Decision(Decision::Review { .. }) => return None,
         What::Moved { source, target } => format!("a connection from worker {source} to {target}"),
     })

@@ -64,7 +64,7 @@ pub use frequency::{ClockWhy, Frequency, FrequencyMode, ServiceFrequency};
 pub use idle::{IdleMode, IdleModes, ServiceIdle};
 pub use order::cores_in_order;
 pub use params::{Cores, Params};
-pub use uncore::{ServiceUncore, UncoreMode, UncoreWhy};
+pub use uncore::{ENTRY as UNCORE, Params as UncoreParams, ServiceUncore, UncoreMode, UncoreWhy};
 pub use why::{Failure, Why};
 
 use crate::carb::{GoalParams, GoalSearch};

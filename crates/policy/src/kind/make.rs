@@ -1,6 +1,6 @@
 //! From a word's parameters to its policy.
 
-use super::{CorePolicy, FrequencyPolicy, IdlePolicy, NapPolicy, WakeDelayPolicy};
+use super::{CorePolicy, FrequencyPolicy, IdlePolicy, NapPolicy, Policy, WakeDelayPolicy};
 use crate::frequency::PointTable;
 use crate::registry::Queues;
 use crate::wake_plan::{self, Predictor};
@@ -84,6 +84,7 @@ pub enum Make {
     Nap(fn(&Making<'_>) -> Box<dyn NapPolicy>),
     Idle(fn(&Making<'_>, &super::idle::IdleTable) -> Box<dyn IdlePolicy>),
     Frequency(fn(&Making<'_>) -> Box<dyn FrequencyPolicy>),
+    Uncore(fn(&Making<'_>) -> Box<dyn Policy>),
     /// `None` on a machine without an idle state.
     WakeDelay(fn(&Making<'_>) -> Option<Box<dyn WakeDelayPolicy>>),
     Anticipation(fn(&Making<'_>) -> Anticipation),
@@ -101,6 +102,7 @@ impl fmt::Debug for Make {
             Self::Nap(_) => "Nap",
             Self::Idle(_) => "Idle",
             Self::Frequency(_) => "Frequency",
+            Self::Uncore(_) => "Uncore",
             Self::WakeDelay(_) => "WakeDelay",
             Self::Anticipation(_) => "Anticipation",
             Self::Quiescence(_) => "Quiescence",

@@ -34,7 +34,7 @@ pub use nap::{NapOrder, NapPolicy, StallMark};
 pub use wake_delay::WakeDelayPolicy;
 
 use crate::frequency::PointIndex;
-use machine::{CpuId, CstateIndex, Duration, Instant};
+use machine::{CpuId, CstateIndex, Duration, FrequencyLimit, Instant};
 use std::any::Any;
 
 /// A policy with a clock of its own.
@@ -120,6 +120,8 @@ pub enum Decision {
         point: PointIndex,
     },
     Points(PointIndex),
+    /// The clock of all sockets' uncore.
+    Uncore(FrequencyLimit),
     /// The frequency of this CPU is decided anew at this time, if it works then.
     Review {
         cpu: CpuId,

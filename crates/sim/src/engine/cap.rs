@@ -68,7 +68,8 @@ impl Engine {
             let asleep_ns = self.hardware.socket_asleep_ns(socket, now);
             let asleep = (asleep_ns - limited.asleep_ns) as f64 / passed_ns;
             let platform = &self.setup.platform;
-            let uncore = platform.uncore.as_watts() * (1.0 - asleep) + platform.asleep_watts() * asleep;
+            let clocked = platform.uncore.as_watts() - self.hardware.uncore_spared_watts();
+            let uncore = clocked * (1.0 - asleep) + platform.asleep_watts() * asleep;
             let beyond = (joules - limited.joules) / (passed_ns * 1e-9) + uncore - platform.asleep_watts();
             (limited.joules, limited.asleep_ns) = (joules, asleep_ns);
             let watts = platform.asleep_watts() + beyond * platform.warmth(beyond);

@@ -78,6 +78,7 @@ impl Engine {
             Decision::IdleLimit(limit) => self.limit_active(limit),
             Decision::OperatingPoint { cpu, point } => self.wish(cpu.index(), point),
             Decision::Points(point) => (0..self.hardware.cpus()).for_each(|cpu| self.wish(cpu, point)),
+            Decision::Uncore(limit) => self.set_uncore(limit),
             Decision::Review { cpu, at } => {
                 self.events.add(at.as_nanos(), Later::Review { cpu: cpu.index() });
             }

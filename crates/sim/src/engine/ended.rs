@@ -53,19 +53,22 @@ impl Ended {
     }
     /// Joules of the sockets beside their cores.
     pub fn uncore_joules(&self) -> f64 {
-        self.uncore(self.engine.now, self.engine.hardware.package_asleep_ns(self.engine.now), self.warmth())
+        let (now, hardware) = (self.engine.now, &self.engine.hardware);
+        let spared = hardware.uncore_spared_joules(now);
+        self.uncore(now, hardware.package_asleep_ns(now), spared, self.warmth())
     }
     /// The same of a stretch of it.
     pub fn uncore_joules_of(&self, sample: &Sample) -> f64 {
-        self.uncore(sample.length_ns, sample.package_asleep_ns, self.warmth())
+        self.uncore(sample.length_ns, sample.package_asleep_ns, sample.uncore_spared_joules, self.warmth())
     }
-    fn uncore(&self, length_ns: u64, asleep_ns: u64, warmth: f64) -> f64 {
+    fn uncore(&self, length_ns: u64, asleep_ns: u64, spared_joules: f64, warmth: f64) -> f64 {
         let platform = &self.engine.setup.platform;
         let asleep_s = asleep_ns as f64 * 1e-9;
         let all_s = length_ns as f64 * 1e-9 * f64::from(platform.sockets);
         let deep = platform.package.map_or(0.0, |package| package.power.as_watts());
         let beyond = platform.uncore.as_watts() - platform.asleep_watts();
-        (all_s - asleep_s) * (platform.asleep_watts() + beyond * warmth) + asleep_s * deep
+        let awake = (all_s - asleep_s) * (platform.asleep_watts() + beyond * warmth);
+        awake - spared_joules * warmth + asleep_s * deep
     }
     /// The factor on the power beyond sleep that the run's warmth makes. A heat sink takes minutes
     /// to warm up: the run's mean power decides, for all of its stretches.
@@ -76,7 +79,8 @@ impl Ended {
         }
         let (now, sockets) = (self.engine.now, f64::from(platform.sockets));
         let asleep_ns = self.engine.hardware.package_asleep_ns(now);
-        let joules = self.engine.hardware.core_joules(now) + self.uncore(now, asleep_ns, 1.0);
+        let spared = self.engine.hardware.uncore_spared_joules(now);
+        let joules = self.engine.hardware.core_joules(now) + self.uncore(now, asleep_ns, spared, 1.0);
         platform.warmth(joules / (now as f64 * 1e-9) / sockets - platform.asleep_watts())
     }
     /// Share of all cores' time for which they asked for each operating point, at work or not: as

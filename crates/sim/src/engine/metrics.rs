@@ -103,6 +103,8 @@ pub struct Sample {
     pub core_joules: f64,
     /// Time asleep, summed over the sockets.
     pub package_asleep_ns: u64,
+    /// Joules that the sockets' uncore took less than at its fastest clock.
+    pub uncore_spared_joules: f64,
     /// Number of requests that left in it.
     pub left: u64,
     /// Sum of the response times of those requests.
@@ -124,6 +126,7 @@ impl Sample {
         self.length_ns += next.length_ns;
         self.core_joules += next.core_joules;
         self.package_asleep_ns += next.package_asleep_ns;
+        self.uncore_spared_joules += next.uncore_spared_joules;
         self.left += next.left;
         self.response_ns += next.response_ns;
         self.responses.absorb(&next.responses);

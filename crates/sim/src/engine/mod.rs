@@ -58,6 +58,7 @@ mod system_sleep;
 mod task;
 mod threads;
 mod turbo;
+mod uncore;
 mod wake_delay;
 
 pub use chronicle::{Chronicle, Clock, Decided, Piece, Sleep, What};
@@ -162,6 +163,8 @@ enum Later {
     CoreControl,
     /// The frequency policy wants to be called.
     Dvfs,
+    /// The policy of the uncore wants to be called.
+    Uncore,
     /// The policy that places connections wants to be called.
     Placement(placement::Post),
     Staging,
@@ -215,6 +218,7 @@ pub struct Engine {
     sleepers: idle::Sleepers,
     dvfs: dvfs::Dvfs,
     core_policy: core_policy::CoreControl,
+    uncore: Option<Box<uncore::UncoreControl>>,
     placement: Option<Box<placement::Placement>>,
     wake_delay: wake_delay::WakeDelay,
     staging: Option<Box<staging::Stage>>,

@@ -376,6 +376,9 @@ impl Engine {
         if self.core_policy.watches() {
             self.counting_sees_completion(task, response + self.outside_ns);
         }
+        if self.uncore.is_some() {
+            self.uncore_sees(response + self.outside_ns);
+        }
         if self.staging.is_some() {
             self.staged_served(task.arrived_ns);
         }

@@ -11,7 +11,7 @@ use super::metrics::{Metrics, Sample};
 use super::task::Task;
 use super::{
     Core, Doing, Engine, Later, Setup, cap, clients, core_policy, dvfs, idle, placement, pre_wake, quiescing,
-    staging, wake_delay,
+    staging, uncore, wake_delay,
 };
 use crate::Stop;
 use crate::fleet::Leaf;
@@ -49,7 +49,9 @@ const FIRST_SAMPLE_NS: u64 = 1_000_000;
 impl Engine {
     /// A run that has not begun.
     pub fn new(setup: Setup, jobs: Jobs) -> Self {
+        let uncore = uncore::UncoreControl::new(&setup).map(Box::new);
         let hardware = Hardware::new(&setup.platform);
+        let hardware = if uncore.is_some() { hardware.with_paces_that_vary() } else { hardware };
         let cpus = hardware.cpus();
         let mut active = CpuSet::default();
         (0..setup.workers).for_each(|cpu| active.insert(cpu));
@@ -65,7 +67,8 @@ impl Engine {
         let core_policy = core_policy::CoreControl::new(&setup);
         let staging = staging::Stage::new(&setup).map(Box::new);
         let is_served_outside = setup.nic.is_some() || setup.closed.is_some() || setup.depth.is_some();
-        let is_decided_by = core_policy.watches() || placement.is_some() || staging.is_some();
+        let is_decided_by =
+            core_policy.watches() || placement.is_some() || staging.is_some() || uncore.is_some();
         Self {
             now: 0,
             events: EventQueue::new(cpus),
@@ -92,6 +95,7 @@ impl Engine {
             sleepers: idle::Sleepers::new(&setup),
             dvfs: dvfs::Dvfs::new(&setup),
             core_policy,
+            uncore,
             placement,
             wake_delay: wake_delay::WakeDelay::new(&setup),
             staging,
@@ -176,6 +180,7 @@ impl Engine {
         self.begin_placing();
         self.begin_counting();
         self.begin_clocking();
+        self.begin_uncore();
         self.begin_capping();
         self.begin_clients();
     }
@@ -278,6 +283,7 @@ impl Engine {
             Later::Review { cpu } => self.review(cpu),
             Later::CoreControl => self.count_cores(),
             Later::Dvfs => self.clock_timer(),
+            Later::Uncore => self.uncore_timer(),
             Later::Placement(post) => self.place(post),
             Later::Staging => self.stage_timer(),
             Later::WakeDelay => self.delay_timer(),
@@ -312,6 +318,7 @@ impl Engine {
             length_ns: now,
             core_joules: self.hardware.core_joules(now),
             package_asleep_ns: self.hardware.package_asleep_ns(now),
+            uncore_spared_joules: self.hardware.uncore_spared_joules(now),
             awake_ns,
             working_ns: residency.working_ns,
             asleep_ns: residency.asleep_ns,
@@ -326,6 +333,7 @@ impl Engine {
             length_ns: now - since.until_ns,
             core_joules: sum.core_joules - since.core_joules,
             package_asleep_ns: sum.package_asleep_ns - since.package_asleep_ns,
+            uncore_spared_joules: sum.uncore_spared_joules - since.uncore_spared_joules,
             active_ns,
             awake_ns: sum.awake_ns - since.awake_ns,
             working_ns: difference(&sum.working_ns, &since.working_ns),

@@ -21,7 +21,7 @@ pub(crate) use parameters::table_of;
 use policy::kind::idle::IdleTable;
 use policy::kind::{
     Anticipation, CorePolicy, FrequencyPolicy, IdlePolicy, Make, Making, NapPolicy, Placed, Placement,
-    WakeDelayPolicy,
+    Policy, WakeDelayPolicy,
 };
 use policy::registry::{self, Entry, Question, Queues, Registry};
 use policy::{quiescence, staging};
@@ -190,8 +190,8 @@ impl Policies {
 
     /// It may answer overload with more cores or more speed.
     pub fn adapts(&self) -> bool {
-        use Question::{Admission, Cores, Frequency, Waking};
-        [Admission, Cores, Frequency, Waking].into_iter().any(|question| !self.is_constant(question))
+        use Question::{Admission, Cores, Frequency, Uncore, Waking};
+        [Admission, Cores, Frequency, Uncore, Waking].into_iter().any(|question| !self.is_constant(question))
     }
 
     pub fn frequency_is_constant(&self) -> bool {
@@ -262,6 +262,13 @@ impl Policies {
         std::ptr::eq(chosen.entry, &clairvoyant::ENTRY).then(|| Clairvoyance::of_word(&chosen.word))
     }
 
+    pub fn uncore(&self, setup: &Setup) -> Option<Box<dyn Policy>> {
+        self.made(setup, |make, making| match make {
+            Make::Uncore(make) => Some(make(making)),
+            _ => None,
+        })
+    }
+
     pub fn wake_delay(&self, setup: &Setup) -> Option<Box<dyn WakeDelayPolicy>> {
         self.made(setup, |make, making| match make {
             Make::WakeDelay(make) => make(making),
@@ -328,6 +335,16 @@ impl Policies {
             let problem = "packs connections, and this service does not go by connection";
             let fix = "set server.dispatch = \"connections\", and workload.connections to how many there are";
             return needs("server.dispatch", problem, fix);
+        }
+        if self.answers(Question::Uncore) {
+            if setup.platform.uncore_clock.is_none() {
+                let fix = "leave its word out, or take a preset of Intel's from Skylake-SP on";
+                return needs("machine.preset", "sets the uncore's clock, and this machine's has one", fix);
+            }
+            if setup.platform.memory_slowness != 1.0 {
+                let problem = "sets the uncore's clock, and the machine has one clock given";
+                return needs("machine.uncore_clock", problem, "leave machine.uncore_clock out");
+            }
         }
         if self.answers(Question::Device) && setup.device.is_none() {
             return needs("server.device", "foresees the answers of a device, and there is none", ADD_DEVICE);

@@ -50,9 +50,10 @@ fn any_line() -> impl Strategy<Value = String> {
         "sleepscale",
     ]);
     let time = one_of(&["", "", "", "dynsleep", "udpm", "staged", "anticipate", "quiesce"]);
-    (cores, idle, clock, time).prop_map(|(cores, idle, clock, time)| {
+    let uncore = one_of(&["", "", "", "uncore"]);
+    (cores, idle, clock, time, uncore).prop_map(|(cores, idle, clock, time, uncore)| {
         let words: Vec<&str> =
-            [cores, idle, clock, time].into_iter().filter(|word| !word.is_empty()).collect();
+            [cores, idle, clock, time, uncore].into_iter().filter(|word| !word.is_empty()).collect();
         if words.is_empty() { "menu".to_owned() } else { words.join(" + ") }
     })
 }

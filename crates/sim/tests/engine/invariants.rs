@@ -17,7 +17,7 @@ fn sane(outcome: &Outcome) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-const POLICIES: [&str; 10] = [
+const POLICIES: [&str; 11] = [
     "poll",
     "menu",
     "teo + schedutil",
@@ -28,6 +28,7 @@ const POLICIES: [&str; 10] = [
     "dreamweaver",
     "autoscale",
     "lavd-compaction",
+    "uncore",
 ];
 
 proptest! {

@@ -7,6 +7,7 @@ use literature::timing::{dyn_sleep, sleep_scale, udpm};
 use policy::carb;
 use policy::check::{Check, Wrong};
 use policy::frequency::{hurry_up, pegasus, sensitivity};
+use policy::governing::UncoreParams;
 use policy::wake_plan::{DeviceParams, KernelParams};
 use policy::{joint, peafowl, quiescence, staging, wake_plan};
 use serde::Serialize;
@@ -117,6 +118,7 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("peafowl", &peafowl::Params::default(), &peafowl));
     check(&faults("peafowl-paper", &peafowl::Params::paper(), &peafowl));
     check(&faults("autoscale", &auto_scale::Params::default(), &["t_wait"]));
+    check(&faults("uncore", &UncoreParams::default(), &[]));
     check(&faults("lavd-compaction", &lavd::Params::default(), &["headroom", "spike"]));
     let weaver = dream_weaver::Params { busy_cores: Some(2), ..Default::default() };
     check(&faults("dreamweaver", &weaver, &["max_stall"]));

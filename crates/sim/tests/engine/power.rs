@@ -98,6 +98,43 @@ fn each_clock_has_the_time_for_which_it_was_asked_for() {
     assert!((sum - 1.0).abs() < 1e-9, "{sum}");
 }
 
+/// Twelve cores at 30 % load, 40 % of the work waiting for memory, for two minutes.
+fn with_goal(goal: &str, policies: &str) -> Outcome {
+    let keys = [
+        ("machine.preset", Value::from("xeon-gold-6126")),
+        ("machine.cores", Value::from(12)),
+        ("machine.turbo", Value::from(false)),
+        ("machine.package", Value::from(false)),
+        ("workload.service", toml::toml! { exponential = "100us" }.into()),
+        ("workload.memory", Value::from(0.4)),
+        ("run.utilisation", Value::from(0.3)),
+        ("run.length", Value::from("120s")),
+        ("run.requests", Value::from(100_000_000)),
+        ("goal", Value::from(goal)),
+    ];
+    run(&keys, policies, 1)
+}
+
+#[test]
+fn an_uncore_by_the_goal_slows_down_while_there_is_room_and_else_not_at_all() {
+    let p99_ns = |outcome: &Outcome| outcome.responses.p99_ns.unwrap().value;
+    let stock = with_goal("5ms@p99", "menu");
+    assert!((stock.power.uncore_watts - 25.0).abs() < 1e-6, "{}", stock.power.uncore_watts);
+    // Twelve steps of two seconds, then 17.5 W; and 0.6 + 0.4 x 1.5 of the time.
+    let roomy = with_goal("5ms@p99", "menu + uncore");
+    assert!((17.5..19.0).contains(&roomy.power.uncore_watts), "{}", roomy.power.uncore_watts);
+    let longer = p99_ns(&roomy) / p99_ns(&stock);
+    assert!((1.1..1.25).contains(&longer), "{longer}");
+    // Nine tenths of the goal is not within comfort.
+    let tight = with_goal(&format!("{:.0}us@p99", p99_ns(&stock) / 0.9e3), "menu + uncore");
+    assert_eq!((tight.power.uncore_watts, p99_ns(&tight)), (stock.power.uncore_watts, p99_ns(&stock)));
+    // Between them it stops at a clock in between, and keeps the goal.
+    let goal_us = p99_ns(&stock) / 1e3 * 1.25;
+    let some = with_goal(&format!("{goal_us:.0}us@p99"), "menu + uncore");
+    assert!((18.0..24.9).contains(&some.power.uncore_watts), "{}", some.power.uncore_watts);
+    assert!(p99_ns(&some) < goal_us * 1e3);
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_its_key() {
     for (key, value, part) in [
@@ -114,5 +151,14 @@ fn what_cannot_be_is_refused_with_its_key() {
         let document = document(&[("machine.preset", Value::from("xeon-gold-6126")), (key, value)]);
         let refused = document.setup("menu", 1).expect_err(key).to_string();
         assert!(refused.contains(part), "{key}: {refused}");
+    }
+    for (preset, clock, part) in [
+        ("xeon-gold-6126", Some("2GHz"), "leave machine.uncore_clock out"),
+        ("epyc-7763", None, "this machine's has one"),
+    ] {
+        let mut keys = vec![("machine.preset", Value::from(preset)), ("goal", Value::from("1ms@p99"))];
+        keys.extend(clock.map(|clock| ("machine.uncore_clock", Value::from(clock))));
+        let refused = document(&keys).setup("menu + uncore", 1).expect_err(preset).to_string();
+        assert!(refused.contains(part), "{preset}: {refused}");
     }
 }

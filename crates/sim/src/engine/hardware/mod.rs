@@ -24,6 +24,17 @@ use super::turbo::Turbo;
 use clocks::Change;
 use machine::{ClockDomain, Platform};
 
+/// The power that the present clock of the uncore spares.
+#[derive(Clone, Copy, Debug, Default)]
+struct Uncore {
+    /// Of each socket awake, since a time.
+    spared_watts: f64,
+    since: u64,
+    /// Until then, of all sockets: joules spared, and time asleep.
+    spared_joules: f64,
+    asleep_ns: u64,
+}
+
 #[derive(Clone, Debug)]
 pub struct Hardware {
     pub modes: Modes,
@@ -32,6 +43,7 @@ pub struct Hardware {
     /// requests are described for.
     is_plain: bool,
     memory_slowness: f64,
+    uncore: Uncore,
     threads: Meter,
     physical: Option<Meter>,
     siblings: Option<Vec<usize>>,
@@ -117,6 +129,7 @@ impl Hardware {
             cpus,
             is_plain: !has_threads && platform.turbo.is_empty() && platform.memory_slowness == 1.0,
             memory_slowness: platform.memory_slowness,
+            uncore: Uncore::default(),
             threads: Meter::new(&modes, cpus, shallowest),
             physical: has_threads.then(|| Meter::new(&modes, physical_cores, shallowest)),
             siblings: has_threads.then(|| (0..cpus).map(|cpu| (cpu + physical_cores) % cpus).collect()),
@@ -383,5 +396,35 @@ impl Hardware {
 
     pub fn sockets(&self) -> usize {
         self.sockets.len()
+    }
+
+    /// Memory may become slower while it runs.
+    pub fn with_paces_that_vary(mut self) -> Self {
+        self.is_plain = false;
+        self
+    }
+
+    /// From now on each socket awake takes so much less than at its uncore's fastest clock, and memory
+    /// takes so many times as long for work that begins.
+    pub fn slow_uncore(&mut self, spared_watts: f64, memory_slowness: f64, now: u64) {
+        let spared_joules = self.uncore_spared_joules(now);
+        let asleep_ns = self.package_asleep_ns(now);
+        self.uncore = Uncore { spared_watts, spared_joules, since: now, asleep_ns };
+        self.memory_slowness = memory_slowness;
+    }
+
+    /// Watts of a socket awake, below those at the fastest clock.
+    pub fn uncore_spared_watts(&self) -> f64 {
+        self.uncore.spared_watts
+    }
+
+    pub fn uncore_spared_joules(&self, now: u64) -> f64 {
+        let Uncore { spared_watts, spared_joules, since, asleep_ns } = self.uncore;
+        if spared_watts == 0.0 {
+            return spared_joules;
+        }
+        let all_ns = (now - since) * self.sockets.len() as u64;
+        let awake_ns = all_ns - (self.package_asleep_ns(now) - asleep_ns);
+        spared_joules + spared_watts * awake_ns as f64 * 1e-9
     }
 }

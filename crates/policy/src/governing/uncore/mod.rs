@@ -26,6 +26,10 @@
 //! Where it fails: a step is judged after two epochs, so a service whose working set changes from
 //! second to second meets a slow memory for that long.
 
+mod server;
+
+pub use server::{ENTRY, Params};
+
 use super::CpuTopology;
 use machine::{Command, FrequencyLimit, Goal, Kilohertz, ServiceReading};
 use serde::{Deserialize, Serialize};
