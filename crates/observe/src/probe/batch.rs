@@ -43,13 +43,20 @@ struct Turns {
     failed: AtomicBool,
 }
 
-/// Latencies of wake-ups from `waker` to `sleeper`.
+/// Wake-ups by another CPU: how late the sleeper was, and how long the call took the waker.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    pub latencies: Vec<Duration>,
+    pub calls: Vec<Duration>,
+}
+
+/// Wake-ups from `waker` to `sleeper`, each after a sleep of this length.
 pub(super) fn by_other_cpu(
     sleeper: CpuId,
     waker: CpuId,
     sleep: Duration,
     limits: &Limits<'_>,
-) -> Result<Vec<Duration>, AffinityError> {
+) -> Result<Wakes, AffinityError> {
     let turns = Turns::default();
     thread::scope(|scope| {
         let sleeping = scope.spawn(|| {
@@ -60,16 +67,14 @@ pub(super) fn by_other_cpu(
         let (thread, turns) = (sleeping.thread().clone(), &turns);
         let waking = scope.spawn(move || {
             let pinned = begin(waker, "probe-waker");
-            if pinned.is_ok() {
-                wake_in_turns(turns, &thread, sleep, limits);
-            }
+            let calls = pinned.map(|()| wake_in_turns(turns, &thread, sleep, limits));
             turns.over.store(END, Ordering::Release);
             thread.unpark();
-            pinned
+            calls
         });
-        let woken = waking.join().expect("the waker does not panic");
+        let calls = waking.join().expect("the waker does not panic");
         let latencies = sleeping.join().expect("the sleeper does not panic");
-        woken.and(latencies)
+        Ok(Wakes { calls: calls?, latencies: latencies? })
     })
 }
 
@@ -92,17 +97,24 @@ fn sleep_in_turns(turns: &Turns, samples_max: usize) -> Vec<Duration> {
     latencies
 }
 
-fn wake_in_turns(turns: &Turns, sleeper: &thread::Thread, sleep: Duration, limits: &Limits<'_>) {
+/// How long each call took, but the first.
+fn wake_in_turns(
+    turns: &Turns,
+    sleeper: &thread::Thread,
+    sleep: Duration,
+    limits: &Limits<'_>,
+) -> Vec<Duration> {
+    let mut calls = Vec::with_capacity(limits.samples_max + 2);
     for turn in 1.. {
         while turns.ready.load(Ordering::Acquire) < turn {
             if turns.failed.load(Ordering::Acquire) {
-                return;
+                return calls;
             }
             std::hint::spin_loop();
         }
         // Two turns behind: the first does not count, and this one is not over.
         if limits.reached((turn as usize).saturating_sub(2)) {
-            return;
+            return calls;
         }
         let due = now() + sleep;
         if sleep > SPIN_MAX {
@@ -111,10 +123,15 @@ fn wake_in_turns(turns: &Turns, sleeper: &thread::Thread, sleep: Duration, limit
         while now() < due {
             std::hint::spin_loop();
         }
-        turns.stamp.store(now().as_nanos(), Ordering::Release);
+        let stamp = now();
+        turns.stamp.store(stamp.as_nanos(), Ordering::Release);
         turns.over.store(turn, Ordering::Release);
         sleeper.unpark();
+        if turn > 1 {
+            calls.push(now().since(stamp));
+        }
     }
+    calls
 }
 
 /// Latencies of the timer of `sleeper`.
@@ -181,8 +198,10 @@ mod tests {
         let late = Limits { until: now(), samples_max: 1000, stop: &stop };
         assert_eq!(by_timer(last, sleep, &late).unwrap().len(), 1);
         if first != last {
-            assert_eq!(by_other_cpu(last, first, sleep, &enough).unwrap().len(), 3);
-            assert_eq!(by_other_cpu(last, first, sleep, &late).unwrap().len(), 1);
+            for (limits, samples) in [(&enough, 3), (&late, 1)] {
+                let wakes = by_other_cpu(last, first, sleep, limits).unwrap();
+                assert_eq!((wakes.latencies.len(), wakes.calls.len()), (samples, samples));
+            }
         }
     }
 }

@@ -35,7 +35,7 @@ mod wake;
 
 pub use wake::WakeError;
 
-use batch::{by_other_cpu, by_timer};
+use batch::{Wakes, by_other_cpu, by_timer};
 use linux::{IdleControl, IdleOptions, LimitState, Root, UsageMeter};
 use machine::{CpuId, CpuList, CstateKind, CstateTable, Duration, IdleLimit, Ratio, Topology};
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,10 @@ pub struct Batch {
     /// 99 of 100 took no longer; of fewer than 100 samples, the longest.
     #[serde(rename = "p99_ns", alias = "p99")]
     pub p99: Duration,
+    /// Half of the calls that ended a sleep took the waker no longer: the system call, and of a CPU that
+    /// halts the interrupt to it, for which a virtual machine's waker waits. Absent of timers.
+    #[serde(rename = "call_ns", default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<Duration>,
     /// How much of the time the sleeper's CPU was busy, in steps of a clock tick; our own work is
     /// in it.
     pub busy: Option<Ratio>,
@@ -222,7 +226,7 @@ pub fn wake_latency(
     let stop = AtomicBool::new(false);
     let until = linux::now() + (sleep + PATIENCE) * samples as u64;
     let limits = batch::Limits { until, samples_max: samples, stop: &stop };
-    let mut latencies = by_other_cpu(sleeper, waker, sleep, &limits)?;
+    let mut latencies = by_other_cpu(sleeper, waker, sleep, &limits)?.latencies;
     latencies.sort_unstable();
     Ok(latencies)
 }
@@ -324,15 +328,16 @@ fn measure(
     let mut usage = UsageMeter::start(root, &CpuList([sleeper].into()), linux::now());
     let until = linux::now() + share;
     let limits = batch::Limits { until, samples_max: SAMPLES_MAX, stop };
-    let mut latencies = match (step.way, waker) {
+    let Wakes { mut latencies, mut calls } = match (step.way, waker) {
         (WakeSource::OtherCpu, Some(waker)) => by_other_cpu(sleeper, waker, step.sleep, &limits)?,
-        _ => by_timer(sleeper, step.sleep, &limits)?,
+        _ => Wakes { latencies: by_timer(sleeper, step.sleep, &limits)?, calls: Vec::new() },
     };
     let after = linux::state_counts(root, sleeper).ok();
     if latencies.is_empty() {
         return Ok(None);
     }
     latencies.sort_unstable();
+    calls.sort_unstable();
     let used = usage.read(linux::now());
     let busy = used.first().and_then(|cpu| Some(Ratio::of(cpu.busy?, cpu.elapsed)));
     Ok(Some(Batch {
@@ -343,6 +348,7 @@ fn measure(
         samples: latencies.len(),
         p50: percentile(&latencies, 50),
         p99: percentile(&latencies, 99),
+        call: (!calls.is_empty()).then(|| percentile(&calls, 50)),
         states: before.zip(after).and_then(|(before, after)| {
             let usage =
                 |counts: &[linux::StateCounts]| counts.iter().map(|count| count.usage).collect::<Vec<_>>();
@@ -485,6 +491,7 @@ mod tests {
             samples: 1,
             p50: Duration::ZERO,
             p99: Duration::ZERO,
+            call: None,
             busy: busy.map(Ratio::new),
             states: None,
         };
@@ -501,6 +508,8 @@ mod tests {
         assert!(found.batches.iter().any(|batch| batch.way == WakeSource::Timer), "{found:?}");
         assert!(found.waker.is_some() || !found.notes.is_empty());
         assert!(found.batches.iter().all(|batch| batch.samples > 0 && batch.p50 <= batch.p99));
+        let has_call = |batch: &Batch| batch.call.is_some() == (batch.way == WakeSource::OtherCpu);
+        assert!(found.batches.iter().all(has_call), "{found:?}");
         assert!(found.to_string().contains("Measured wake latency"));
         serde_json::to_string(&found).unwrap();
     }

@@ -14,12 +14,13 @@ impl fmt::Display for Probe {
             self.sleeper, self.clock
         )?;
         let driver = self.driver.as_deref().unwrap_or("none");
+        writeln!(f, "  call is how long the waker's call took, half of them at most")?;
         writeln!(f, "  states are those asked for (driver {driver}), with the exit latency it advertises")?;
         if !self.batches.is_empty() {
             writeln!(
                 f,
-                "  {:<14}{:>8}  {:<9}{:>8}{:>9}{:>9}  states",
-                "at most", "sleep", "woken by", "p50", "p99", "samples"
+                "  {:<14}{:>8}  {:<9}{:>8}{:>9}{:>9}{:>9}  states",
+                "at most", "sleep", "woken by", "p50", "p99", "call", "samples"
             )?;
         }
         for batch in &self.batches {
@@ -50,12 +51,13 @@ fn row(batch: &Batch, waker: &str) -> String {
         }
     };
     let row = format!(
-        "  {:<14}{:>8}  {:<9}{:>8}{:>9}{:>9}  {states}",
+        "  {:<14}{:>8}  {:<9}{:>8}{:>9}{:>9}{:>9}  {states}",
         batch.limited_to.as_deref().unwrap_or("as it is"),
         batch.sleep.to_string(),
         way,
         batch.p50.to_string(),
         batch.p99.to_string(),
+        batch.call.map_or_else(|| "-".to_owned(), |call| call.to_string()),
         batch.samples,
     );
     row.trim_end().to_owned()
@@ -79,6 +81,7 @@ mod tests {
             samples: 900,
             p50: Duration::from_nanos(3_100),
             p99: Duration::from_nanos(9_900),
+            call: Some(Duration::from_micros(13)),
             busy: None,
             states: Some(vec![
                 StateShare {
@@ -89,7 +92,8 @@ mod tests {
                 StateShare { name: "POLL".to_owned(), advertised: Duration::ZERO, share: Ratio::new(0.015) },
             ]),
         };
-        let unknown = Batch { limited_to: None, way: WakeSource::Timer, states: None, ..batch.clone() };
+        let unknown =
+            Batch { limited_to: None, way: WakeSource::Timer, states: None, call: None, ..batch.clone() };
         let probe = Probe {
             sleeper: CpuId(3),
             waker: Some(CpuId(0)),
@@ -102,11 +106,11 @@ mod tests {
         let text = probe.to_string();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
-            lines[3..],
+            lines[4..],
             [
-                "  at most          sleep  woken by      p50      p99  samples  states",
-                "  as it is        1.00ms  timer      3.10us   9.90us      900  unknown",
-                "  C1              1.00ms  cpu0       3.10us   9.90us      900  C1 98% (2.00us)",
+                "  at most          sleep  woken by      p50      p99     call  samples  states",
+                "  as it is        1.00ms  timer      3.10us   9.90us        -      900  unknown",
+                "  C1              1.00ms  cpu0       3.10us   9.90us   13.0us      900  C1 98% (2.00us)",
                 "  note: a reason",
                 "  stopped before its time: what is above is all there is",
             ]

@@ -151,6 +151,7 @@ mod tests {
             samples,
             p50: Duration::from_micros(p50),
             p99: Duration::from_micros(3 * p50),
+            call: None,
             busy: None,
             states: Some(states.iter().map(share).collect()),
         }
