@@ -10,7 +10,7 @@
 
 use super::simulate::Plan;
 use super::source::Source;
-use serde::Serialize;
+use serde_json::{Value, json};
 use sim::plan::{Choice, Ranked};
 
 pub const LAYERS: &str = "layers.json";
@@ -20,38 +20,6 @@ pub const LAYERS: &str = "layers.json";
 pub enum Form {
     #[value(name = "scx_layered")]
     ScxLayered,
-}
-
-#[derive(Debug, Serialize)]
-struct Layer {
-    name: String,
-    comment: String,
-    /// One of these holds, each a list of which all hold.
-    matches: Vec<Vec<Match>>,
-    kind: Kind,
-}
-
-#[derive(Debug, Serialize)]
-enum Match {
-    /// The name of the process, which its threads share.
-    PcommPrefix(String),
-}
-
-#[derive(Debug, Serialize)]
-enum Kind {
-    Confined(Cpus),
-    /// On its own CPUs, and on others where these are not enough.
-    Grouped(Cpus),
-}
-
-#[derive(Debug, Serialize)]
-struct Cpus {
-    util_range: (f64, f64),
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cpus_range: Option<(u16, u16)>,
-    preempt: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    idle_resume_us: Option<u32>,
 }
 
 /// The specification, or why there is none.
@@ -72,7 +40,7 @@ pub fn layers(source: &Source, plan: &Plan) -> Result<String, String> {
     Ok(serde_json::to_string_pretty(&layers).expect("plain data"))
 }
 
-fn of_service(source: &Source, best: &Ranked, name: String, used: f64) -> Result<Layer, String> {
+fn of_service(source: &Source, best: &Ranked, name: String, used: f64) -> Result<Value, String> {
     let (candidate, policies) = (&best.candidate, best.candidate.policies.as_str());
     let refused = |why: &str| Err(format!("scx_layered {why}, as `{}` wants it", candidate.name));
     if policies.contains("pegasus") {
@@ -83,26 +51,31 @@ fn of_service(source: &Source, best: &Ranked, name: String, used: f64) -> Result
     }
     let shallowest = source.recording.machine.states.iter().find(|state| !state.polls);
     let is_shallow = candidate.line.as_ref().is_some_and(|line| line.contains("--idle shallow"));
-    let idle_resume_us =
-        is_shallow.then(|| shallowest.map_or(1, |state| state.exit_us.ceil().max(1.0) as u32));
     let cores = best.outcome.active.round().max(1.0);
     let by_goal = policies.starts_with("carb-goal");
     let workers = source.recording.service.as_ref().and_then(|service| service.cpus).unwrap_or(1) as u16;
-    Ok(Layer {
-        comment: format!(
+    let fewest = if by_goal { 1 } else { cores as u16 };
+    let most = if by_goal { workers } else { cores as u16 };
+    let mut kind = json!({
+        "util_range": util_range(used, cores),
+        "cpus_range": [fewest, most],
+        "preempt": true,
+    });
+    if is_shallow {
+        kind["idle_resume_us"] = shallowest.map_or(1, |state| state.exit_us.ceil().max(1.0) as u32).into();
+    }
+    Ok(json!({
+        "name": name,
+        "comment": format!(
             "made by roost plan from {}: {}; {used:.3} CPUs of CPU time when it was recorded",
             source.folder.display(),
             candidate.name
         ),
-        matches: vec![vec![Match::PcommPrefix(name.clone())]],
-        kind: Kind::Confined(Cpus {
-            util_range: util_range(used, cores),
-            cpus_range: Some(if by_goal { (1, workers) } else { (cores as u16, cores as u16) }),
-            preempt: true,
-            idle_resume_us,
-        }),
-        name,
-    })
+        // The name of the process, which its threads share.
+        "matches": [[{ "PcommPrefix": name }]],
+        // On its own CPUs alone.
+        "kind": { "Confined": kind },
+    }))
 }
 
 /// How busy the layer's CPUs may be at least and at most, so that `used` CPUs of work get `cores`.
@@ -114,18 +87,13 @@ fn util_range(used: f64, cores: f64) -> (f64, f64) {
 }
 
 /// All other threads; scx_layered wants a last layer that takes them.
-fn rest() -> Layer {
-    Layer {
-        name: "rest".to_owned(),
-        comment: "all other threads, packed on few CPUs too".to_owned(),
-        matches: vec![Vec::new()],
-        kind: Kind::Grouped(Cpus {
-            util_range: (0.5, 0.7),
-            cpus_range: None,
-            preempt: false,
-            idle_resume_us: None,
-        }),
-    }
+fn rest() -> Value {
+    json!({
+        "name": "rest",
+        "comment": "all other threads, packed on few CPUs too",
+        "matches": [[]],
+        "kind": { "Grouped": { "util_range": [0.5, 0.7], "preempt": false } },
+    })
 }
 
 /// CPUs that are busier than this queue whatever their number.

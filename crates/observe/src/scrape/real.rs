@@ -45,7 +45,7 @@ fn started(name: &str, command: impl Fn(u16) -> Command) -> Option<(Started, Soc
 }
 
 #[test]
-fn a_real_redis_counts_what_it_was_asked_and_the_questions() {
+fn a_real_redis_counts_what_others_asked_it() {
     let command = |port: u16| {
         let mut command = Command::new("redis-server");
         command.args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()]);
@@ -63,7 +63,8 @@ fn a_real_redis_counts_what_it_was_asked_and_the_questions() {
         });
     }
     let after = source.ask().unwrap();
-    assert_eq!(after.requests - before.requests, 6.0, "five commands, and the question before");
+    assert_eq!(after.requests - before.requests, 5.0, "without our questions");
+    assert_eq!(source.ask().unwrap().requests, after.requests, "idle");
     assert_eq!((after.connections, after.tail), (Some(1), None));
     assert!(after.uptime >= before.uptime);
     (&client).write_all(b"CONFIG SET requirepass secret\r\n").unwrap();
@@ -73,7 +74,7 @@ fn a_real_redis_counts_what_it_was_asked_and_the_questions() {
 }
 
 #[test]
-fn a_real_nginx_counts_its_requests_and_the_questions() {
+fn a_real_nginx_counts_the_requests_of_others() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path().display();
     let command = |port: u16| {
@@ -100,7 +101,8 @@ fn a_real_nginx_counts_its_requests_and_the_questions() {
         assert!(answer.contains("200"), "{answer}");
     }
     let Reading { requests, tail, connections, .. } = source.ask().unwrap();
-    assert_eq!(requests - before.requests, 4.0, "three, and this question");
+    assert_eq!(requests - before.requests, 3.0, "without our questions");
+    assert_eq!(source.ask().unwrap().requests, requests, "idle");
     assert!(tail.is_none() && connections.is_some());
     let other = self::source(&format!("nginx:{address}/")).ask().unwrap_err();
     assert!(format!("{other:#}").contains("the location with `stub_status`"), "{other:#}");

@@ -11,7 +11,8 @@
 //!
 //! memcached 1.6 raises exactly one of the counters summed here per key of a command, also for meta
 //! commands (tried with each command on 1.6.18); `cas` counts as `cmd_set`. A request for many keys
-//! counts once per key. Redis and nginx count our own questions too. Envoy's times are milliseconds,
+//! counts once per key. Redis and nginx count our own
+//! questions too: these are taken off, so that an idle service is silent. Envoy's times are milliseconds,
 //! and its admin page's own requests are left out (tried on Redis 7.0, nginx 1.22, Envoy 1.40).
 //!
 //! Every question has a deadline for the whole exchange, not for each read: a peer that sends a
@@ -26,6 +27,7 @@ use machine::Duration;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The source to ask. Copies of it ask by one connection, one after the other.
 #[derive(Clone, Debug)]
@@ -37,11 +39,38 @@ pub struct Source {
 #[derive(Clone, Debug)]
 enum Kind {
     Memcached(Exchange),
-    Redis(Exchange),
+    Redis(Exchange, Own),
     Roost(Exchange),
-    Nginx { agent: ureq::Agent, url: String },
+    Nginx { agent: ureq::Agent, url: String, own: Own },
     Envoy { agent: ureq::Agent, url: String },
     Page { agent: ureq::Agent, names: Names, quantile: f64 },
+}
+
+/// The questions that a service has counted among its requests.
+#[derive(Clone, Debug, Default)]
+struct Own(Arc<Mutex<Counted>>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    /// Its requests at the last answer, with our questions.
+    requests: f64,
+    questions: f64,
+}
+
+impl Own {
+    /// A reading without our questions. `with_this`: how many times it holds the present one.
+    fn taken_off(
+        &self,
+        ask: impl FnOnce() -> Result<Reading, Failure>,
+        with_this: f64,
+    ) -> Result<Reading, Failure> {
+        let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let reading = ask()?;
+        // A service that was started anew has counted none of them.
+        let before = if reading.requests < counted.requests { 0.0 } else { counted.questions };
+        *counted = Counted { requests: reading.requests, questions: before + 1.0 };
+        Ok(Reading { requests: (reading.requests - before - with_this).max(0.0), ..reading })
+    }
 }
 
 /// The names of figures on a page, which has many.
@@ -89,7 +118,7 @@ impl Source {
             }
             match named.split_once(':') {
                 Some(("memcached", address)) => Kind::Memcached(exchange(address, Framing::Stats)?),
-                Some(("redis", address)) => Kind::Redis(exchange(address, Framing::Bulk)?),
+                Some(("redis", address)) => Kind::Redis(exchange(address, Framing::Bulk)?, Own::default()),
                 Some(("roost", address)) => Kind::Roost(exchange(address, Framing::Stats)?),
                 Some(("nginx", address)) => {
                     let at = address.split_once('/').filter(|(host, _)| resolved(host).is_ok());
@@ -99,7 +128,7 @@ impl Source {
                             "write HOST:PORT/PATH after nginx:, the location with stub_status",
                         )
                     })?;
-                    Kind::Nginx { agent: agent(), url: format!("http://{address}") }
+                    Kind::Nginx { agent: agent(), url: format!("http://{address}"), own: Own::default() }
                 }
                 Some(("envoy", address)) => {
                     resolved(address)?;
@@ -122,8 +151,8 @@ impl Source {
     pub fn ask(&self) -> Result<Reading, Failure> {
         match &self.kind {
             Kind::Memcached(exchange) => of_memcached(&exchange.ask("stats", MEMCACHED)?),
-            Kind::Redis(exchange) => of_redis(&exchange.ask("INFO", REDIS)?),
-            Kind::Nginx { agent, url } => of_nginx(&page(agent, url, NGINX)?),
+            Kind::Redis(exchange, own) => own.taken_off(|| of_redis(&exchange.ask("INFO", REDIS)?), 0.0),
+            Kind::Nginx { agent, url, own } => own.taken_off(|| of_nginx(&page(agent, url, NGINX)?), 1.0),
             Kind::Envoy { agent, url } => of_envoy(&page(agent, url, ENVOY)?),
             Kind::Roost(exchange) => of_roost(&exchange.ask("stats roost-json", ROOST)?),
             Kind::Page { agent, names, quantile } => {
@@ -139,13 +168,14 @@ impl Source {
                  it does not count, and the kernel does"
                     .to_owned()
             }
-            Kind::Redis(_) => {
-                "it counts commands, our own questions among them, one a second: a command for many keys \
-                 once, each of a pipeline or a transaction"
+            Kind::Redis(..) => {
+                "it counts commands: a command for many keys once, each of a pipeline or a transaction; our \
+                 own questions are taken off, and the kernel sees them"
                     .to_owned()
             }
             Kind::Nginx { .. } => {
-                "it counts the requests of all its servers, our own questions among them, one a second"
+                "it counts the requests of all its servers; our own questions are taken off, and the kernel \
+                 sees them"
                     .to_owned()
             }
             Kind::Envoy { .. } => {
@@ -333,6 +363,19 @@ pub(super) mod tests {
             tail: None,
         };
         assert_eq!(ask("redis", format!("${}\r\n{info}\r\n", info.len())).unwrap(), expected);
+    }
+
+    #[test]
+    fn our_own_questions_are_no_requests_also_after_a_restart() {
+        // Two of others', an idle second, ten of theirs, a start anew, one of theirs.
+        let answers = [2, 3, 14, 0, 2].map(|commands| {
+            let info = format!("total_commands_processed:{commands}\r\n");
+            format!("${}\r\n{info}\r\n", info.len())
+        });
+        let address = answering(answers.to_vec());
+        let source = source(&format!("redis:{address}"), None, None).unwrap();
+        let counts: Vec<f64> = (0..5).map(|_| source.ask().unwrap().requests).collect();
+        assert_eq!(counts, [2.0, 2.0, 12.0, 0.0, 1.0]);
     }
 
     #[test]

@@ -117,6 +117,8 @@ impl ServiceTelemetry {
             && let Ok(asker) = asker(&self.named, &self.names, goal)
         {
             self.asker = asker;
+            // Another source: it has its own count of our questions.
+            self.told.last = None;
         }
         self.goal = goal;
     }
