@@ -22,6 +22,7 @@ use crate::harness::{Measured, Output, Run, SEED};
 use crate::table::Table;
 use anyhow::{Context as _, Result, bail};
 use judge::{Cell, METRICS, Truth, bars};
+use linux::EndsWithParent as _;
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 use services::{Running, Service};
@@ -279,7 +280,7 @@ fn watched(
     let mut governor = governing
         .map(|words| {
             let mut governor = Command::new(&roost);
-            governor.args(["govern", "--port", &port]).args(words).arg("--json");
+            governor.args(["govern", "--port", &port]).args(words).arg("--json").ends_with_parent();
             governor.stdout(Stdio::null()).stderr(Stdio::null()).spawn().map(Ends)
         })
         .transpose()?;
