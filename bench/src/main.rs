@@ -10,6 +10,7 @@
 //!   govern_effect.rs the time until a service has left a core
 //!   hurry_up/      the cost of hurry-up, and the delay until a request that entered has its clock
 //!   quiesce/       the sleep of the shipped example with quiescence and without, and its cost
+//!   lend.rs        the time until a service has a lent CPU back
 //!   prove/         the errors and the finds of `roost prove`
 //!   programs.rs    the cost of programs in the kernel
 //!   observe.rs     the cost of watching, switched on and off
@@ -34,6 +35,7 @@ mod govern_cost;
 mod govern_effect;
 mod harness;
 mod hurry_up;
+mod lend;
 mod observe;
 mod plan;
 mod product;
@@ -76,6 +78,7 @@ enum Bench {
     GovernCost(govern_cost::Args),
     GovernEffect(govern_effect::Args),
     HurryUp(hurry_up::Args),
+    Lend(lend::Args),
     #[command(hide = true)]
     HurryUpService(hurry_up::service::Args),
     Quiesce(quiesce::Args),
@@ -123,6 +126,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Bench::Serve(args) => serve::run(args),
         Bench::Fairness(args) => fairness::run(args),
         Bench::Scheduler(args) => scheduler::run(args),
+        Bench::Lend(args) => lend::run(args),
         Bench::Observe(args) => observe::run(args),
         Bench::Plan(args) => plan::run(args),
         Bench::Govern(args) => govern::run(args),

@@ -22,6 +22,7 @@ mod json;
 mod live;
 mod load;
 mod manual;
+mod memcached_args;
 mod metrics;
 mod observe;
 mod plan;

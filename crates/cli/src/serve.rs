@@ -2,6 +2,7 @@
 
 use crate::exit::{Exit, coded, usage};
 use crate::machine_facts;
+use crate::memcached_args;
 use crate::signals::EndSignals;
 use crate::size::parse_size;
 use anyhow::{Context as _, Result};
@@ -20,7 +21,7 @@ const MIN_ITEM: usize = 1 << 10;
 const UNIX: &str = "unix:";
 
 /// A memcached-compatible store that puts idle cores to sleep
-#[derive(Parser)]
+#[derive(Clone, Parser)]
 #[command(after_long_help = include_str!("../help/serve.txt"))]
 pub struct Args {
     /// Address to listen at, or unix:PATH for a socket of mode 0600; may be given several times
@@ -49,6 +50,11 @@ pub struct Args {
         hide_short_help = true
     )]
     max_item_size: String,
+    /// The arguments of a memcached, such as "-m 512 -t 4 -c 2000", in place of the flags above; those
+    /// that mean nothing here are named, and those that it would be wrong to leave out are refused
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true,
+        conflicts_with_all = ["listen", "port", "workers", "memory_limit", "max_item_size"])]
+    memcached_args: Option<String>,
     /// How many workers stay awake
     #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
     policy: PolicyName,
@@ -136,7 +142,11 @@ enum Actuator {
 
 /// Serves until a signal ends it.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let parameters = parameters(args)?;
+    let (args, connections) = &translated(args)?;
+    let mut parameters = parameters(args)?;
+    if let Some(connections) = *connections {
+        parameters.limits.connections = connections;
+    }
     if args.print_config {
         print!("{}", toml::to_string_pretty(&parameters).context("printing the configuration")?);
         return Ok(ExitCode::SUCCESS);
@@ -160,6 +170,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     } else {
         Err(coded(Exit::Failed, "a thread of the server ended by itself"))
     }
+}
+
+/// The arguments with those of a memcached in their place, and its limit of connections.
+fn translated(args: &Args) -> Result<(Args, Option<u32>)> {
+    let Some(theirs) = &args.memcached_args else { return Ok((args.clone(), None)) };
+    let found = memcached_args::translate(theirs)?;
+    for note in &found.notes {
+        eprintln!("roost: --memcached-args: {note}");
+    }
+    let args = Args {
+        listen: found.listen,
+        port: found.port,
+        workers: found.workers,
+        memory_limit: found.memory_limit,
+        max_item_size: found.max_item_size,
+        ..args.clone()
+    };
+    Ok((args, Some(found.connections)))
 }
 
 /// Starts a server; a fault of the arguments ends with the code for that. `on_broken` is called if

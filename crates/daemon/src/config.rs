@@ -7,8 +7,10 @@
 //!
 //! Without a service it governs nothing: a package installs it so.
 
+mod borrower;
 mod target;
 
+pub use borrower::Borrower;
 pub use target::Target;
 
 use crate::controllers::cores::TelemetrySource;
@@ -52,6 +54,9 @@ pub struct Config {
     /// queues (RSS). All that is put back in the end, and yet not all is as it was: to which CPU of
     /// its mask an interrupt goes, the kernel then chooses anew. So it is asked for by name.
     pub move_interrupts: bool,
+    /// A control group of batch work that has the CPUs which no service needs, and gives them back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lend: Option<Borrower>,
     /// The means of setting the clocks of services that have a `frequency`; the clock itself by
     /// default.
     pub frequency_actuator: Option<FrequencyActuator>,
@@ -128,6 +133,7 @@ impl Default for Config {
             audit: None,
             park: Parking::Service,
             move_interrupts: false,
+            lend: None,
             frequency_actuator: None,
             allow_msr: false,
             users: Vec::new(),
@@ -469,6 +475,9 @@ pub enum ConfigError {
     /// A policy of one's own that cannot be had.
     #[error("{path}: policy: {reason}", path = path.display())]
     Policy { path: PathBuf, reason: String },
+    /// CPUs cannot be lent beside another key.
+    #[error("{path}: lend = \"{lend}\": {reason}", path = path.display())]
+    Lend { path: PathBuf, lend: String, reason: &'static str },
     /// An epoch that is no use.
     #[error("{path}: epoch = {epoch}: write 20ms to 1h\nhint: 1s is a good start", path = path.display())]
     Epoch { path: PathBuf, epoch: Duration },
@@ -517,6 +526,20 @@ impl Config {
         for table in self.part().tables() {
             let wrong = |refusal| ConfigError::Table { path: path(), table: table.name(), refusal };
             table.check().map_err(wrong)?;
+        }
+        if let Some(borrower) = &self.lend {
+            let wrong = |reason| Err(ConfigError::Lend { path: path(), lend: borrower.to_string(), reason });
+            if self.services.iter().any(|service| service.hotplug) {
+                return wrong(
+                    "actuator = \"hotplug\" takes the CPUs offline that it would have: leave one out",
+                );
+            }
+            if self.park == Parking::All && borrower.group().contains('/') {
+                return wrong(
+                    "with park = \"all\" the group above it leaves the parked CPUs, and it with that: \
+                     name a group at the top of the tree",
+                );
+            }
         }
         let limits_cores = |service: &&ServiceConfig| {
             !matches!(service.frequency, FrequencyMode::Stock | FrequencyMode::Pegasus)
@@ -746,6 +769,11 @@ mod tests {
             ("[[service]]\nport = 1\nname = \"../x\"", "letters, digits"),
             ("[[service]]\nport = 1\n[[service]]\nport = 1", "give it another name"),
             ("epoch = \"1ms\"", "write 20ms to 1h"),
+            ("lend = \"batch.slice\"", "such as cgroup:batch.slice"),
+            ("lend = \"cgroup:\"", "such as cgroup:batch.slice"),
+            ("lend = \"cgroup:../batch\"", "such as cgroup:batch.slice"),
+            ("park = \"all\"\nlend = \"cgroup:a/b\"", "at the top of the tree"),
+            ("lend = \"cgroup:a\"\n[[service]]\nport = 1\nactuator = \"hotplug\"", "takes the CPUs offline"),
             ("epoch = 1", "expected"),
             (
                 "frequency_actuator = \"msr\"",

@@ -22,6 +22,9 @@
 //!   Freezer --- a lock per group                             run/roost/frozen-DEVICE-INODE.lock
 //!       |-- Journal              the same
 //!       `-- freezers | SIGSTOP   sys/fs/cgroup/.../cgroup.freeze, freezer.state; processes
+//!   Lending --- Freezer          parked CPUs, for batch work
+//!       |-- Journal              the same
+//!       `-- cpu.idle, cpuset.cpus                            sys/fs/cgroup/...
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
@@ -49,6 +52,7 @@ pub mod freezer;
 mod hotplug;
 mod journal;
 mod knob;
+mod lending;
 mod lock;
 pub mod perf;
 mod printable;
@@ -83,6 +87,7 @@ pub use files::rotating_log::{RotatingLog, SegmentBounds};
 pub use files::safe_folder::{SafeError, SafeFolder};
 pub use hotplug::{Hotplug, HotplugError};
 pub use journal::{Account, Checkpoint, Held, RestoreError, Restored, Step, restore, restore_pending};
+pub use lending::{LendError, Lending, lendable};
 pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders, end_of_waiting};
 pub use printable::{printable, printable_name};
 pub use probes::tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};

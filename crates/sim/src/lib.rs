@@ -3,6 +3,7 @@
 pub mod engine;
 pub mod exact;
 pub mod fleet;
+pub mod floor;
 pub mod outcome;
 pub mod plan;
 pub mod policies;

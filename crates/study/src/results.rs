@@ -8,9 +8,10 @@ use super::paired::{self, Compared};
 use machine::Platform;
 use report::distinct;
 use serde::{Deserialize, Serialize};
+use sim::floor::Floor;
 use sim::outcome::{Estimate, Point, Responses, Verdict};
 use sim::statistics::{Precision, Quantity};
-use sim::{Document, Goal, Outcome};
+use sim::{Document, Goal, Outcome, ScenarioError};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
@@ -22,6 +23,9 @@ pub struct Entry {
     /// Its goal, and whether it was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal: Option<Judged>,
+    /// Watts that no policy can go below, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub floor: Option<Floor>,
     #[serde(flatten)]
     pub outcome: Outcome,
 }
@@ -64,6 +68,7 @@ impl Entry {
             machine: checked.platform.name.clone(),
             precision: checked.scenario.run.precision,
             goal: checked.scenario.goal.map(judge),
+            floor: None,
             outcome,
         }
     }
@@ -129,6 +134,14 @@ impl Results {
             is_trace: first.is_some_and(|scenario| scenario.workload.trace.is_some()),
             entries: checked.iter().zip(outcomes).map(|(run, outcome)| Entry::new(run, outcome)).collect(),
         }
+    }
+
+    /// The same, with the watts that no policy can go below at each contestant's rate.
+    pub fn with_floors(mut self, checked: &[Checked]) -> Result<Self, ScenarioError> {
+        for (entry, run) in self.entries.iter_mut().zip(checked) {
+            entry.floor = Some(run.task.floor(entry.outcome.rate)?);
+        }
+        Ok(self)
     }
 
     /// `summary.csv`: one row per contestant, how it was run and its figures.

@@ -77,6 +77,8 @@ struct Whole {
     waiting: Vec<(String, String)>,
     controllers: Vec<ControllerReport>,
     asked: Vec<Asked>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lent: Option<::daemon::Lent>,
     dry_run: bool,
     wakeups: Option<wakeups::Wakeups>,
 }
@@ -117,12 +119,12 @@ pub fn show(args: &Status) -> Result<ExitCode> {
         return crate::stage::status(address, args.json);
     }
     let answer = ask(&place(args.socket.as_ref()), &Ask::Status).map_err(unheard)?;
-    let Answer::Status { governed, waiting, asked, controllers, dry_run } = answer else {
+    let Answer::Status { governed, waiting, asked, controllers, lent, dry_run } = answer else {
         return Err(coded(Exit::Failed, format!("the daemon answers {answer:?}")));
     };
     if args.json {
         let wakeups = args.wakeups.map(|length| wakeups::of(&governed, length)).transpose()?;
-        crate::json::print(2, &Whole { governed, waiting, asked, controllers, dry_run, wakeups })?;
+        crate::json::print(2, &Whole { governed, waiting, controllers, asked, lent, dry_run, wakeups })?;
         return Ok(ExitCode::SUCCESS);
     }
     let header = ["service", "policy", "cores", "cpus", "rate", "tail", "goal"];
@@ -162,6 +164,9 @@ pub fn show(args: &Status) -> Result<ExitCode> {
         let why = why.lines().next().unwrap_or_default();
         notes += &format!("{name}: not governed now: {why}\n");
     }
+    if let Some(lent) = &lent {
+        notes += &told_of(lent);
+    }
     if dry_run {
         notes += "a dry run: nothing is touched\n";
     }
@@ -172,6 +177,16 @@ pub fn show(args: &Status) -> Result<ExitCode> {
         print(&wakeups::of(&governed, length)?.text())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The CPUs of the group of batch work, and its CPU time so far.
+fn told_of(lent: &::daemon::Lent) -> String {
+    let now = match lent.cpus.0.is_empty() {
+        true => "stands still, since no CPU is free".to_owned(),
+        false => format!("has CPU {} lent", lent.cpus),
+    };
+    let used = lent.used.map_or_else(String::new, |used| format!("; {used} of CPU time so far"));
+    format!("{}: {now}{used}\n", lent.to)
 }
 
 /// Which of its CPUs run how fast at the most, the slowest first.

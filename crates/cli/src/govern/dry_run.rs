@@ -15,6 +15,17 @@ use std::process::ExitCode;
 #[derive(Serialize)]
 struct Plans<'a> {
     services: &'a [Plan],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lend: Option<Lend>,
+}
+
+/// The group that would have the CPUs which no service needs.
+#[derive(Serialize)]
+struct Lend {
+    to: String,
+    /// Why it cannot have them now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_now: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -73,13 +84,26 @@ pub fn run(args: &GovernArgs) -> Result<ExitCode> {
     let root = Root::system();
     let plans: Vec<Plan> =
         config.services.iter().map(|service| plan(&root, service, config.clock_means())).collect();
+    let lend = config.lend.as_ref().map(|borrower| Lend {
+        to: borrower.to_string(),
+        not_now: linux::lendable(&root, borrower.group()).err().map(|error| error.to_string()),
+    });
     if args.json {
-        crate::json::print(1, &Plans { services: &plans })?;
+        crate::json::print(1, &Plans { services: &plans, lend })?;
         return impossible(&plans);
     }
     let mut text = String::new();
     for plan in &plans {
         tell(&mut text, plan);
+    }
+    if let Some(Lend { to, not_now }) = &lend {
+        let _ = match not_now {
+            None => writeln!(
+                text,
+                "{to} has the CPUs that no service needs, and stands still while there are none"
+            ),
+            Some(reason) => writeln!(text, "{to}: not now: {reason}"),
+        };
     }
     if plans.is_empty() {
         text.push_str("no service is configured, so nothing would be governed\n");

@@ -5,7 +5,7 @@ use crate::exit::usage;
 use crate::service_args::ServiceArgs;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use daemon::Policy;
+use daemon::{Borrower, Policy};
 use machine::{Duration, Goal};
 use policy::governing::{FrequencyMode, IdleModes, UncoreMode};
 use std::path::{Path, PathBuf};
@@ -63,6 +63,10 @@ pub struct GovernArgs {
     /// hardware chooses), or a clock, such as fixed:1.6GHz
     #[arg(long, value_name = "MODE")]
     pub uncore: Option<UncoreMode>,
+    /// Lend the CPUs that no service needs to this batch work, which yields to a service at once and
+    /// stands still while there are none, such as cgroup:batch.slice
+    #[arg(long, value_name = "GROUP")]
+    pub lend: Option<Borrower>,
     /// End after this time [default: when a signal comes]
     #[arg(long = "for", value_name = "TIME")]
     pub length: Option<Duration>,
@@ -123,9 +127,11 @@ impl GovernArgs {
             service.policy.read(beside.unwrap_or(Path::new(""))).map_err(usage)?;
         }
         config.metrics = self.names.address().or(config.metrics);
+        config.lend = self.lend.clone().or(config.lend.take());
         config.check(config_file::place(file)).map_err(usage)?;
         let given = [
             ("--metrics", self.names.address().is_some()),
+            ("--lend", self.lend.is_some()),
             ("--root", self.root.is_some()),
             ("--out", self.out.is_some()),
             ("--perfetto", self.perfetto.is_some()),

@@ -44,12 +44,21 @@ struct All {
 
 impl Collector for All {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Snapshot { services, controllers } = &self.snapshot;
+        let Snapshot { services, controllers, lent } = &self.snapshot;
         let mut page = Page(&mut encoder);
         let pending = "Journals that killed runs have left and `roost restore` has yet to follow.";
         page.gauge("restore_pending", pending, None, [([], self.pending as f64)])?;
         let began = "When the daemon began, in seconds since 1970.";
         page.gauge("start_time", began, Some(Unit::Seconds), [([], self.began_s)])?;
+        if let Some(lent) = lent {
+            let of = |value: f64| [([("group", lent.to.clone())], value)];
+            let cpus = "CPUs that no service needs and that this group of batch work has now.";
+            page.gauge("lent_cpus", cpus, None, of(lent.cpus.0.len() as f64))?;
+            if let Some(used) = lent.used {
+                let help = "CPU time that the group has had since it was taken hold of.";
+                page.counter("lent_cpu", help, Some(Unit::Seconds), of(used.as_secs_f64()))?;
+            }
+        }
         super::govern::encode(services, &mut encoder)?;
         let quiesce = controllers.iter().filter_map(|(name, status)| match status {
             ControllerStatus::Quiesce(status) => Some((name.as_str(), &**status)),
@@ -84,7 +93,16 @@ pub mod tests {
         page(Wake(crate::wake::page::tests::status(9, 300)))
     }
 
+    fn lent() -> Option<daemon::Lent> {
+        let used = Some(machine::Duration::from_millis(1500));
+        Some(daemon::Lent { to: "batch.slice".to_owned(), cpus: "2-3".parse().unwrap(), used })
+    }
+
     pub fn page_of(services: Vec<daemon::Status>) -> String {
-        page(All { snapshot: Snapshot { services, controllers: Vec::new() }, began_s: 1.5e9, pending: 1 })
+        page(All {
+            snapshot: Snapshot { services, controllers: Vec::new(), lent: lent() },
+            began_s: 1.5e9,
+            pending: 1,
+        })
     }
 }

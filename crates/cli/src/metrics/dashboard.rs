@@ -269,7 +269,8 @@ fn the_dashboard_of_a_fleet_shows_all_but_the_details_of_a_machine() {
     let fleet = include_str!("../../../../config/grafana/roost-fleet.json");
     let page = super::govern::tests::everything();
     let clocks = ["roost_clock_cap_hertz", "roost_uncore_cap_hertz", "roost_uncore_hertz"];
-    let details = [&["roost_paused"][..], &clocks, &["roost_epochs_total"]].concat();
+    let lent = ["roost_lent_cpus", "roost_lent_cpu_seconds_total"];
+    let details = [&lent[..], &["roost_paused"], &clocks, &["roost_epochs_total"]].concat();
     assert_eq!(unseen(fleet, &page, &["instance", "service"]), details);
 }
 

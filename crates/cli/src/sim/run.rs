@@ -29,6 +29,9 @@ pub struct Args {
     /// The contestant that the others are compared with, pair by pair [default: the first]
     #[arg(long, value_name = "NAME")]
     against: Option<String>,
+    /// Print the watts that no policy can go below, which leaves out each cost that can be avoided
+    #[arg(long)]
+    bound: bool,
     /// Write a trace of the first 200,000 requests, the CPUs and the decisions into this file, for
     /// ui.perfetto.dev; every contestant is simulated once more for it
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
@@ -48,7 +51,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let trace = args.perfetto.as_deref().map(SimTrace::create).transpose()?;
     let started = folder::started()?;
     let place = options::folder(args.out.as_deref(), &document, &started, folder::OUTCOMES)?.make()?;
-    let results = Results::new(&document, &checked, simulate(&checked, &args.options)?, against);
+    let mut results = Results::new(&document, &checked, simulate(&checked, &args.options)?, against);
+    if args.bound {
+        results = results.with_floors(&checked).map_err(usage)?;
+    }
     let json = serde_json::to_string_pretty(&results)?;
     folder::clear(&place, &[])?;
     folder::write(&place, folder::OUTCOMES, |file| writeln!(file, "{json}"))?;

@@ -6,6 +6,7 @@ use super::paired;
 use super::results::{Entry, Results};
 use crate::table::{TIE, Table, wrap};
 use report::distinct;
+use report::figures::Unit;
 use sim::outcome::Verdict;
 use sim::statistics::Difference;
 use std::fmt::Write as _;
@@ -35,6 +36,8 @@ pub fn of_run(results: &Results, columns: usize) -> String {
     let power = ["throughput", "core_watts", "cpu_watts", "server_watts", "joules_per_request"];
     let heading = format!("power, {}; cpu is cores and uncore", energy_sources(results));
     part(&heading, of_figures(entries, &plain(&power)));
+    let heading = "floor: watts that no policy can go below, and how far above it each is";
+    part(heading, floors(entries));
     let (heading, table) = differences(results);
     part(&heading, table);
     let heading = "cores: mean number awake, and shares of their time";
@@ -88,6 +91,25 @@ fn of_figures(entries: &[Entry], figures: &[Figure]) -> Table {
     for Entry { outcome, .. } in entries.iter().filter(|entry| has_figures(entry)) {
         let texts = figures.iter().map(|figure| figure.text(outcome));
         table.row(std::iter::once(outcome.contestant.clone()).chain(texts).collect());
+    }
+    table
+}
+
+fn floors(entries: &[Entry]) -> Table {
+    let head = ["", "cores", "above", "cpu", "above", "server", "above"];
+    let mut table = Table::new(1, head.map(str::to_owned).to_vec());
+    for Entry { outcome, floor, .. } in entries.iter().filter(|entry| has_figures(entry)) {
+        let Some(floor) = floor else { continue };
+        let power = &outcome.power;
+        let both = [
+            (floor.cores_watts, power.cores_watts),
+            (floor.cpu_watts, power.cpu_watts),
+            (floor.server_watts, power.server_watts),
+        ];
+        let cells = both.iter().flat_map(|&(least, found)| {
+            [Unit::Watts.text(least), format!("{:+.1} %", (found / least - 1.0) * 100.0)]
+        });
+        table.row(std::iter::once(outcome.contestant.clone()).chain(cells).collect());
     }
     table
 }

@@ -20,6 +20,7 @@ pub use peers::{Asker, Heard, Reply};
 use crate::config::Part;
 use crate::controllers::cores::Status;
 use crate::controllers::{ControllerReport, Refusal};
+use crate::park::Lent;
 use crate::socket::{self, Place};
 use linux::arbiter::Asked;
 use linux::arbiter::request::{Combined, Request, plain};
@@ -73,6 +74,9 @@ pub enum Answer {
         /// of the processes that it holds them for.
         asked: Vec<Asked>,
         controllers: Vec<ControllerReport>,
+        /// The group that has the CPUs which no service needs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lent: Option<Lent>,
         dry_run: bool,
     },
     /// These are governed for as long as the connection lasts.

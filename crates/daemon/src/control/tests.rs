@@ -11,6 +11,7 @@ fn listening(folder: &Path) -> (Control, PathBuf) {
                 waiting: Vec::new(),
                 asked: Vec::new(),
                 controllers: Vec::new(),
+                lent: None,
                 dry_run: true,
             },
             Ask::Lease(part) => Answer::Leased(part.names()),

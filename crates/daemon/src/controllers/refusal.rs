@@ -7,7 +7,7 @@ use super::wake::WakeError;
 use crate::control::ControlError;
 use crate::run::StartError;
 use linux::freezer::FreezerError;
-use linux::{ConfineError, FrequencyError, HotplugError, LockError};
+use linux::{ConfineError, FrequencyError, HotplugError, LendError, LockError};
 use observe::functions::FunctionError;
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
@@ -112,11 +112,13 @@ impl From<StartError> for Refusal {
                 OpenError::Blind { .. } | OpenError::Policy { .. } | OpenError::Clocks { .. },
             )
             | StartError::NoClocks { .. }
+            | StartError::Lend(LendError::Missing { .. } | LendError::Unavailable(_))
             | StartError::Clocks(FrequencyError::Unsupported { .. } | FrequencyError::Lacking { .. })
             | StartError::Service(OpenError::Confine(
                 ConfineError::Unsupported { .. } | ConfineError::Scheduler { .. },
             )) => RefusalKind::Unsupported,
             StartError::Clocks(FrequencyError::MsrNotAllowed)
+            | StartError::Lend(LendError::Group(_) | LendError::Change { .. })
             | StartError::Service(
                 OpenError::Service(_)
                 | OpenError::NoCpu { .. }

@@ -139,6 +139,7 @@ impl Daemon {
         Snapshot {
             services: services.collect(),
             controllers: running.filter_map(|hosted| Some((hosted.table.name(), hosted.status()?))).collect(),
+            lent: self.park.as_ref().and_then(crate::park::Park::lent),
         }
     }
 

@@ -1,13 +1,14 @@
 //! The knobs that the daemon holds for all its services: idle limits, clocks, and the active CPUs.
 
-use super::{Daemon, NAME, Slot, StartError};
+use super::{Daemon, NAME, Slot, StartError, State};
 use crate::clocks::{self, Clocks};
-use crate::config::{Config, Parking, ServiceConfig};
+use crate::config::{Borrower, Config, Parking, ServiceConfig};
 use crate::controllers::cores::EpochReport;
 use crate::park::Park;
-use linux::{FrequencyActuator, FrequencyError, Root, Scope};
-use machine::CpuList;
+use linux::{FrequencyActuator, FrequencyError, LendError, Lending, Root, Scope};
+use machine::{CpuList, Duration};
 use policy::governing::{FrequencyMode, IdleMode, UncoreMode};
+use std::collections::BTreeSet;
 
 impl Daemon {
     /// The CPUs that are online, or would be if this process had taken none offline.
@@ -117,7 +118,64 @@ impl Daemon {
         self.tell(EpochReport { notices, ..EpochReport::default() });
         Ok(())
     }
+
+    /// Takes hold of the group that has the CPUs which no service needs, or lets go of one that is
+    /// named no longer.
+    pub(super) fn hold_lending(&mut self) -> Result<(), LendError> {
+        let Some(park) = self.park.clone().filter(|_| !self.dry_run) else { return Ok(()) };
+        let has = park.lent().map(|lent| lent.to);
+        let wanted = self.config.lend.as_ref().map(Borrower::group);
+        if has.as_deref() == wanted {
+            return Ok(());
+        }
+        let lines = park.lend_to(None);
+        let opened = wanted.map(|group| Lending::open(&self.root, group, &self.processes(), NAME, None));
+        let held = opened.transpose().map(|lending| {
+            if lending.is_some() {
+                park.lend_to(lending);
+                park.lend();
+            }
+        });
+        lines.iter().for_each(|line| self.say(line));
+        held
+    }
+
+    pub(super) fn tell_of_lending(&mut self, told: Result<(), LendError>) {
+        if let Err(error) = told {
+            self.say_once(&error.to_string());
+            self.lends_at = linux::now() + LOOK_FOR_BORROWER;
+        }
+    }
+
+    /// After each turn: claims of other processes have changed perhaps, or the group has come or gone.
+    pub(super) fn look_after_lending(&mut self, report: &mut EpochReport) {
+        if self.config.lend.is_none() || self.park.is_none() {
+            return;
+        }
+        let services = self.processes();
+        let Some(park) = &self.park else { return };
+        if park.lent().is_some() {
+            let lent = park.lend_beside(&services);
+            report.entries.extend(lent.map(|lent| lent.entry("other processes' needs", NAME)));
+        } else if self.lends_at <= linux::now() {
+            self.lends_at = linux::now() + LOOK_FOR_BORROWER;
+            let told = self.hold_lending();
+            self.tell_of_lending(told);
+        }
+    }
+
+    /// The processes of all services that are governed now.
+    fn processes(&self) -> BTreeSet<u32> {
+        let of = |slot: &Slot| match &slot.state {
+            State::Governed { governed, .. } => governed.processes().clone(),
+            State::Waiting { .. } | State::Withdrawn { .. } => BTreeSet::new(),
+        };
+        self.slots.iter().flat_map(of).collect()
+    }
 }
+
+/// A group of batch work that is not there may come.
+const LOOK_FOR_BORROWER: Duration = Duration::from_secs(1);
 
 /// The CPUs whose clocks are to be set, of those in `there`; an error if a service cannot have that
 /// here.

@@ -20,7 +20,7 @@ use crate::control::{
 use crate::controllers::cores::{AlarmSink, EpochReport, Governed, Open, OpenError, Status};
 use crate::controllers::{ControllerStatus, Happened, Hosted, Observer, Owner, Refusal};
 use crate::log::Log;
-use crate::park::Park;
+use crate::park::{Lent, Park};
 use knob_leases::KnobLease;
 use linux::arbiter::{Arbiter, IdleLimits};
 use linux::probes::RequestAlarm;
@@ -56,6 +56,7 @@ pub enum Event {
 pub struct Snapshot {
     pub services: Vec<Status>,
     pub controllers: Vec<(String, ControllerStatus)>,
+    pub lent: Option<Lent>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +89,9 @@ pub enum StartError {
     /// Parked CPUs cannot be taken offline.
     #[error(transparent)]
     Hotplug(#[from] HotplugError),
+    /// CPUs cannot be lent to the group that the command line named.
+    #[error(transparent)]
+    Lend(#[from] linux::LendError),
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error("{0} governs this machine already\nhint: stop it, or add to its configuration and reload it")]
@@ -124,6 +128,8 @@ pub struct Daemon {
     clocks: Option<Clocks>,
     uncore: Option<Clocks>,
     park: Option<Park>,
+    /// When a group that CPUs are lent to is looked for again.
+    lends_at: Instant,
     audit: Audit,
     _control: Control,
     log: Log,
@@ -213,6 +219,7 @@ impl Daemon {
             clocks: None,
             uncore: None,
             park: None,
+            lends_at: Instant::ZERO,
             audit,
             _control: control,
             log: Log::default(),
@@ -246,6 +253,10 @@ impl Daemon {
                 Err(not_there) if strict => return Err(not_there.error.into()),
                 slot => daemon.take(slot),
             }
+        }
+        match daemon.hold_lending() {
+            Err(error) if strict => return Err(error.into()),
+            told => daemon.tell_of_lending(told),
         }
         Ok(daemon)
     }
@@ -415,6 +426,7 @@ impl Daemon {
                 State::Waiting { .. } | State::Withdrawn { .. } => {}
             }
         }
+        self.look_after_lending(&mut all);
         if let Some(park) = &self.park {
             all.notices.extend(park.drain_notices());
         }
@@ -522,6 +534,7 @@ impl Daemon {
                     waiting,
                     asked,
                     controllers: controllers.collect(),
+                    lent: self.park.as_ref().and_then(Park::lent),
                     dry_run: self.dry_run,
                 }
             }
@@ -606,6 +619,9 @@ impl Daemon {
 
     fn release(mut self, events: &Receiver<Event>) -> Vec<String> {
         let mut lines = self.end_controllers(events);
+        lines.extend(self.park.as_ref().and_then(Park::lent).and_then(|lent| {
+            Some(format!("{}: {} of CPU time on CPUs that no service needed", lent.to, lent.used?))
+        }));
         // First: a service that lives among them gets its CPUs back from above.
         lines.extend(self.park.as_ref().map(Park::release).unwrap_or_default());
         for slot in std::mem::take(&mut self.slots) {

@@ -125,6 +125,8 @@ impl Daemon {
             }
         }
         old.into_iter().for_each(|slot| self.let_go(slot));
+        let lending = self.hold_lending();
+        self.tell_of_lending(lending);
         self.say(&format!("{} read again", file.display()));
     }
 }

@@ -19,6 +19,8 @@
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
 //! | `sys/fs/cgroup/.../cgroup.freeze` | the file: 0 or 1; without the groups above |
 //! | `sys/fs/cgroup/.../freezer.state` | `FROZEN` or `THAWED`: the group's own request |
+//! | `sys/fs/cgroup/.../cpu.idle` | the file: 1 if all tasks of the group yield to any other |
+//! | `sys/fs/cgroup/.../cpu.weight`, `.../cpu.shares` | the file; after `cpu.idle`, which replaces it |
 //! | `stopped/PROCESS:BEGAN` | `stopped` or `running`: whether that process was stopped by a signal |
 //! | `sys/devices/virtual/workqueue/cpumask`, `proc/irq/default_smp_affinity` | a hexadecimal mask |
 //! | `proc/irq/N/smp_affinity`, `sys/class/net/DEVICE/queues/rx-N/rps_cpus` | the same |
@@ -98,6 +100,8 @@ enum Kind {
     Governor(GovernorKnob),
     DutyCycle(DutyCycleKnob),
     Power(FileKnob),
+    /// The weight of a group, which `cpu.idle` replaces.
+    Weight(FileKnob),
     Indirection(IndirectionKnob),
     State(StateKnob),
     Stop(StopKnob),
@@ -141,7 +145,8 @@ impl Knob {
         } else {
             match cgroup_file(path)? {
                 "cpuset.cpus" => Kind::Cpus(CpusKnob::new(root.path(path))),
-                "cgroup.freeze" => Kind::File(FileKnob::new(root.path(path))),
+                "cgroup.freeze" | "cpu.idle" => Kind::File(FileKnob::new(root.path(path))),
+                "cpu.weight" | "cpu.shares" => Kind::Weight(FileKnob::new(root.path(path))),
                 "freezer.state" => Kind::State(StateKnob::new(root.path(path))),
                 "cgroup.subtree_control" => Kind::Controller(ControllerKnob::new(root.path(path))),
                 name if is_number(name.strip_prefix("roost-")?) => {
@@ -155,7 +160,11 @@ impl Knob {
 
     pub(crate) fn read(&mut self) -> Result<String, FileError> {
         match &mut self.kind {
-            Kind::Switch(knob) | Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => knob.read(),
+            Kind::Switch(knob)
+            | Kind::File(knob)
+            | Kind::Preference(knob)
+            | Kind::Power(knob)
+            | Kind::Weight(knob) => knob.read(),
             Kind::Mask(knob) => knob.read(),
             Kind::Cpus(knob) => knob.file.read(),
             Kind::Thread(knob) => knob.read(),
@@ -176,9 +185,11 @@ impl Knob {
     /// CPUs that are offline.
     pub(crate) fn write(&mut self, value: &str) -> Result<String, FileError> {
         let reads = match &mut self.kind {
-            Kind::Switch(knob) | Kind::File(knob) | Kind::Preference(knob) | Kind::Power(knob) => {
-                knob.write(value)?
-            }
+            Kind::Switch(knob)
+            | Kind::File(knob)
+            | Kind::Preference(knob)
+            | Kind::Power(knob)
+            | Kind::Weight(knob) => knob.write(value)?,
             Kind::Mask(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Cpus(knob) => knob.file.write(value)?,
             Kind::Thread(knob) => knob.write(value)?,
@@ -273,7 +284,7 @@ impl Knob {
             Kind::State(_) | Kind::Stop(_) => 1,
             // After the speed that only its successor takes.
             // And a drop-in after the list that systemd writes there.
-            Kind::Folder(_) | Kind::Governor(_) | Kind::DropIn(_) => 2,
+            Kind::Folder(_) | Kind::Governor(_) | Kind::DropIn(_) | Kind::Weight(_) => 2,
             Kind::Controller(_) => 3,
             Kind::Thread(_) => 4,
         }

@@ -16,6 +16,7 @@ mod idle_lab;
 mod idle_program;
 #[cfg(target_arch = "x86_64")]
 mod lab_ports;
+mod lending;
 mod real_kernel;
 mod service;
 mod tree;

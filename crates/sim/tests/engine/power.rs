@@ -162,3 +162,49 @@ fn what_cannot_be_is_refused_with_its_key() {
         assert!(refused.contains(part), "{preset}: {refused}");
     }
 }
+
+#[test]
+fn no_policy_that_keeps_the_goal_is_below_the_floor() {
+    let lines = [
+        "poll",
+        "shallow",
+        "deep",
+        "menu",
+        "teo@7.0",
+        "all-awake + menu",
+        "carb-goal + menu",
+        "menu + rubik",
+        "joint",
+        "menu + ondemand",
+        "menu + powersave",
+        "clairvoyant-energy",
+        "clairvoyant-prewake",
+        "lavd-compaction + teo",
+    ];
+    let mut kept = 0;
+    for utilisation in [0.03, 0.3, 0.7] {
+        for line in lines {
+            let mut keys = vec![("run.utilisation", Value::Float(utilisation))];
+            if line.starts_with("clairvoyant") {
+                keys.push(("server.dispatch", Value::String("random".to_owned())));
+            }
+            let task = super::task(document(&keys), line, 3);
+            let outcome = task.run().unwrap_or_else(|error| panic!("{line}: {error}"));
+            let floor = task.floor(outcome.rate).unwrap();
+            if outcome.responses.p99_ns.is_some_and(|p99| p99.value > 300e3) {
+                continue;
+            }
+            kept += 1;
+            let power = &outcome.power;
+            // Of the drawn requests and of those that were simulated the mean work differs.
+            for (found, least) in [
+                (power.cores_watts, floor.cores_watts),
+                (power.cpu_watts, floor.cpu_watts),
+                (power.server_watts, floor.server_watts),
+            ] {
+                assert!(found > 0.99 * least, "{line} at {utilisation}: {found} W, floor {least} W");
+            }
+        }
+    }
+    assert!(kept > 20, "{kept} keep the goal");
+}

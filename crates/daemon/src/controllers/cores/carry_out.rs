@@ -4,6 +4,7 @@
 use super::{EpochReport, Governed, LastChange};
 use crate::audit::{Entry, now_unix_s};
 use crate::clocks::Repair;
+use crate::park::Park;
 use linux::arbiter::IdleLimits;
 use linux::{ConfineError, FrequencyState, LimitState};
 use machine::{Command, CpuId, CpuList, FrequencyLimit, IdleLimit, Instant};
@@ -218,6 +219,9 @@ impl Governed {
             self.last_change = Some(LastChange { epoch: self.epochs, why: decided.why.to_string() });
             let entry = self.entry("cpus", old.to_string(), cpus.to_string(), decided.why.to_string());
             report.entries.push(entry);
+        }
+        if let Some(lent) = self.park.as_ref().and_then(Park::lend) {
+            report.entries.push(lent.entry(&decided.why.to_string(), &self.config.policy_name()));
         }
         Ok(())
     }

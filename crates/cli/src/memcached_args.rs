@@ -1,0 +1,278 @@
+//! `roost serve --memcached-args`: memcached's own arguments, as units and `/etc/memcached.conf` have them.
+//!
+//! Each option is *taken*, is *without effect* here (it steers a part that this store has not), or is
+//! *refused*, because the operator has ruled out a store without it: one that answers without
+//! authentication, in plain text, or to other users. The options are those of memcached 1.6.45, and so are
+//! the defaults, but for the address: memcached listens at all of them.
+
+use crate::exit::usage;
+use anyhow::Result;
+use clap::{ArgAction, Parser};
+
+#[derive(Parser)]
+#[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
+struct Theirs {
+    #[arg(short = 'p', long, default_value_t = 11211)]
+    port: u16,
+    #[arg(short = 'U', long, default_value_t = 0)]
+    udp_port: u16,
+    #[arg(short = 's', long)]
+    unix_socket: Option<String>,
+    #[arg(short = 'a', long, default_value = "700")]
+    unix_mask: String,
+    #[arg(short = 'l', long, action = ArgAction::Append)]
+    listen: Vec<String>,
+    #[arg(short = 'm', long, default_value_t = 64)]
+    memory_limit: u64,
+    #[arg(short = 'c', long, default_value_t = 1024)]
+    conn_limit: u32,
+    #[arg(short = 't', long)]
+    threads: Option<u16>,
+    #[arg(short = 'I', long, default_value = "1m")]
+    max_item_size: String,
+    #[arg(short = 'B', long, default_value = "auto")]
+    protocol: String,
+    #[arg(short = 'o', long, action = ArgAction::Append)]
+    extended: Vec<String>,
+    #[arg(short = 'u', long)]
+    user: Option<String>,
+    #[arg(short = 'P', long)]
+    pidfile: Option<String>,
+    #[arg(short = 'e', long)]
+    memory_file: Option<String>,
+    #[arg(short = 'Y', long)]
+    auth_file: Option<String>,
+    #[arg(short = 'S', long)]
+    enable_sasl: bool,
+    #[arg(short = 'Z', long)]
+    enable_ssl: bool,
+    #[arg(short = 'M', long)]
+    disable_evictions: bool,
+    #[arg(short = 'F', long)]
+    disable_flush_all: bool,
+    #[arg(short = 'A', long)]
+    enable_shutdown: bool,
+    #[arg(short = 'k', long)]
+    lock_memory: bool,
+    #[arg(short = 'd', long)]
+    daemon: bool,
+    // These steer parts of memcached alone.
+    #[arg(short = 'X', long)]
+    disable_dumping: bool,
+    #[arg(short = 'W', long)]
+    disable_watch: bool,
+    #[arg(short = 'C', long)]
+    disable_cas: bool,
+    #[arg(short = 'L', long)]
+    enable_largepages: bool,
+    #[arg(short = 'r', long)]
+    enable_coredumps: bool,
+    #[arg(short = 'v', long, action = ArgAction::Count)]
+    verbose: u8,
+    #[arg(short = 'f', long)]
+    slab_growth_factor: Option<String>,
+    #[arg(short = 'n', long)]
+    slab_min_size: Option<String>,
+    #[arg(short = 'D')]
+    delimiter: Option<String>,
+    #[arg(short = 'R', long)]
+    max_reqs_per_event: Option<String>,
+    #[arg(short = 'b', long)]
+    listen_backlog: Option<String>,
+    #[arg(short = 'N', long)]
+    napi_ids: Option<String>,
+}
+
+/// The same as options of `roost serve`, and a sentence for each that is not taken.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Translated {
+    pub listen: Vec<String>,
+    pub port: u16,
+    pub workers: Option<u16>,
+    pub memory_limit: String,
+    pub max_item_size: String,
+    pub connections: u32,
+    pub notes: Vec<String>,
+}
+
+/// Arguments in one text, or a file's lines with remarks.
+pub fn translate(text: &str) -> Result<Translated> {
+    if text.contains(['"', '\'', '\\', '$']) {
+        return Err(refused("quotes, \\ and $ are not read: write the arguments as memcached gets them"));
+    }
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let words = lines.flat_map(str::split_ascii_whitespace);
+    let theirs = Theirs::try_parse_from(words).map_err(|error| {
+        let told = error.to_string();
+        let first = told.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        refused(&format!("{first}\nhint: the options are those of memcached 1.6.45"))
+    })?;
+    if let Some(reason) = ruled_out(&theirs) {
+        return Err(refused(&reason));
+    }
+    let mut notes = without_effect(&theirs);
+    let mut port = theirs.port;
+    let mut listen = Vec::new();
+    for place in theirs.listen.iter().flat_map(|places| places.split(',')) {
+        let (address, own_port) = address_of(place)?;
+        let own_port = own_port.unwrap_or(theirs.port);
+        if !listen.is_empty() && own_port != port {
+            return Err(refused(&format!(
+                "-l {place}: all addresses have one port here, and another has {port}"
+            )));
+        }
+        port = own_port;
+        listen.push(address);
+    }
+    if let Some(path) = &theirs.unix_socket {
+        listen = vec![format!("unix:{path}")];
+    } else if listen.is_empty() {
+        notes.push(
+            "without -l memcached listens at all addresses, and this at 127.0.0.1: say -l 0.0.0.0 for all"
+                .to_owned(),
+        );
+        listen.push("127.0.0.1".to_owned());
+    }
+    Ok(Translated {
+        listen,
+        port,
+        workers: theirs.threads,
+        memory_limit: format!("{}m", theirs.memory_limit),
+        max_item_size: theirs.max_item_size,
+        connections: theirs.conn_limit,
+        notes,
+    })
+}
+
+/// The reason why the store must not run with these, if there is one.
+fn ruled_out(theirs: &Theirs) -> Option<String> {
+    let extended = theirs.extended.iter().flat_map(|words| words.split(','));
+    let of_other_servers = extended
+        .filter(|word| ["ext_path", "proxy_config", "ssl_"].iter().any(|name| word.starts_with(name)));
+    let reasons = [
+        (theirs.auth_file.is_some(), "-Y: clients would not have to authenticate"),
+        (theirs.enable_sasl, "-S: clients would not have to authenticate"),
+        (theirs.enable_ssl, "-Z: it would serve in plain text"),
+        (theirs.disable_flush_all, "-F: any client could empty it with flush_all"),
+        (theirs.disable_evictions, "-M: a full store evicts; it does not answer with an error"),
+        (theirs.udp_port != 0, "-U: UDP is not served"),
+        (theirs.protocol == "binary", "-B binary: the text and meta protocols are served alone"),
+        (
+            theirs.unix_socket.is_some() && theirs.unix_mask.trim_start_matches('0') != "700",
+            "-a: the socket is for its own user alone (mode 0600); leave -a out",
+        ),
+    ];
+    let first = reasons.iter().find(|(is, _)| *is).map(|(_, reason)| (*reason).to_owned());
+    first.or_else(|| of_other_servers.map(|word| format!("-o {word}: not served here")).next())
+}
+
+fn without_effect(theirs: &Theirs) -> Vec<String> {
+    let mut notes = Vec::new();
+    let mut note = |is: bool, told: String| notes.extend(is.then_some(told));
+    let user = theirs.user.as_deref().unwrap_or_default();
+    note(theirs.user.is_some(), format!("-u {user} is not taken: start it as that user (User= of a unit)"));
+    note(theirs.daemon, "-d is not taken: it stays in the foreground, as systemd wants it".to_owned());
+    note(theirs.pidfile.is_some(), "-P is not taken: no file of the process's number is written".to_owned());
+    note(theirs.memory_file.is_some(), "-e is not taken: items do not outlive the process".to_owned());
+    note(theirs.lock_memory, "-k is not taken: say MemorySwapMax=0 in the unit".to_owned());
+    note(theirs.enable_shutdown, "-A is not taken: end it by a signal".to_owned());
+    let named = [
+        (theirs.disable_dumping, "-X"),
+        (theirs.disable_watch, "-W"),
+        (theirs.disable_cas, "-C"),
+        (theirs.enable_largepages, "-L"),
+        (theirs.enable_coredumps, "-r"),
+        (theirs.verbose > 0, "-v"),
+        (theirs.slab_growth_factor.is_some(), "-f"),
+        (theirs.slab_min_size.is_some(), "-n"),
+        (theirs.delimiter.is_some(), "-D"),
+        (theirs.max_reqs_per_event.is_some(), "-R"),
+        (theirs.listen_backlog.is_some(), "-b"),
+        (theirs.napi_ids.is_some(), "-N"),
+    ];
+    let mut names: Vec<String> =
+        named.iter().filter(|(is, _)| *is).map(|(_, name)| (*name).to_owned()).collect();
+    names.extend(theirs.extended.iter().map(|words| format!("-o {words}")));
+    note(!names.is_empty(), format!("{} steer parts that this store has not", names.join(", ")));
+    notes
+}
+
+/// `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`, after `proto[...]:` and `tag[...]:`.
+fn address_of(place: &str) -> Result<(String, Option<u16>)> {
+    let mut rest = place;
+    while let Some((word, after)) =
+        rest.split_once(':').filter(|(word, _)| word.contains('[') && !word.starts_with('['))
+    {
+        if word == "proto[binary]" {
+            return Err(refused("proto[binary]: the text and meta protocols are served alone"));
+        }
+        rest = after;
+    }
+    if let Ok(address) = rest.parse::<std::net::IpAddr>() {
+        return Ok((address.to_string(), None));
+    }
+    if let Ok(address) = rest.parse::<std::net::SocketAddr>() {
+        return Ok((address.ip().to_string(), Some(address.port())));
+    }
+    Err(refused(&format!(
+        "-l {place}: no address\nhint: write one in numbers, such as 127.0.0.1 or [::1]:11211"
+    )))
+}
+
+fn refused(reason: &str) -> anyhow::Error {
+    usage(format!("--memcached-args: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_and_the_file_of_debian_are_taken() {
+        let found =
+            translate("-m 512 -t 4 -c 2000 -p 11311 -l 127.0.0.1,::1 -I 2m -U 0 -u memcache -vv").unwrap();
+        assert_eq!((found.listen.join(" "), found.port), ("127.0.0.1 ::1".to_owned(), 11311));
+        assert_eq!((found.workers, found.connections), (Some(4), 2000));
+        assert_eq!((&*found.memory_limit, &*found.max_item_size), ("512m", "2m"));
+        assert_eq!(found.notes.len(), 2, "{:?}", found.notes);
+        assert!(
+            found.notes[0].contains("User=") && found.notes[1].starts_with("-v steer"),
+            "{:?}",
+            found.notes
+        );
+        let file = "# memcached default config file\n-d\n\n-m 64\n-p 11211  # the port\n-l 10.0.0.7:11212\n";
+        let found = translate(file).unwrap();
+        assert_eq!((found.listen.join(" "), found.port), ("10.0.0.7".to_owned(), 11212));
+        assert_eq!((&*found.memory_limit, found.connections, found.workers), ("64m", 1024, None));
+        let found = translate("-m64 --port=1 --conn-limit=7 -o modern,hashpower=20").unwrap();
+        assert_eq!((found.port, found.connections, &*found.memory_limit), (1, 7, "64m"));
+        assert!(found.notes.iter().any(|note| note.contains("-o modern,hashpower=20")));
+        assert!(found.notes.iter().any(|note| note.contains("127.0.0.1: say -l 0.0.0.0")));
+        let found = translate("-l proto[ascii]:tag[shop]:127.0.0.1:11400 -s /run/mc.sock -a 0700").unwrap();
+        assert_eq!(found.listen, ["unix:/run/mc.sock"]);
+    }
+
+    #[test]
+    fn what_would_open_the_store_or_lose_items_is_refused() {
+        for (text, told) in [
+            ("-Y /etc/auth", "-Y: clients would not have to authenticate"),
+            ("-vS", "-S:"),
+            ("-Z -o ssl_key=/k", "plain text"),
+            ("-F", "flush_all"),
+            ("-M", "evicts"),
+            ("-U 11211", "UDP"),
+            ("-B binary", "text and meta"),
+            ("-l proto[binary]:127.0.0.1:1", "text and meta"),
+            ("-s /run/x -a 777", "its own user"),
+            ("-o ext_path=/d:1G", "not served"),
+            ("-l localhost", "in numbers"),
+            ("-l 127.0.0.1:1,127.0.0.1:2", "one port"),
+            ("-q 7", "memcached 1.6.45"),
+            ("-p many", "many"),
+            ("-P '$PID'", "quotes"),
+        ] {
+            let error = translate(text).unwrap_err().to_string();
+            assert!(error.contains("--memcached-args: ") && error.contains(told), "{text}: {error}");
+        }
+    }
+}
