@@ -11,8 +11,15 @@ fn answers(stream: &[u8], piece: usize, max_requests: u32) -> Vec<u8> {
     let store = StoreConfig { memory_limit: 16 << 20, max_item_size: 4096, shards: Some(1) };
     let store = Store::new(store).expect("a store of this size opens");
     let counters = Counters::default();
-    let context =
-        Context { store: &store, counters: &counters, all: &Alone, now: 2, unix_offset: 0, limits: &limits };
+    let context = Context {
+        store: &store,
+        counters: &counters,
+        all: &Alone,
+        now: 2,
+        unix_offset: 0,
+        limits: &limits,
+        users: None,
+    };
     let (mut session, mut unused, mut answers) = (Session::new(), Vec::new(), Vec::new());
     for piece in stream.chunks(piece) {
         unused.extend_from_slice(piece);

@@ -92,6 +92,7 @@ pub struct Translated {
     pub memory_limit: String,
     pub max_item_size: String,
     pub connections: u32,
+    pub auth_file: Option<String>,
     pub notes: Vec<String>,
 }
 
@@ -140,6 +141,7 @@ pub fn translate(text: &str) -> Result<Translated> {
         memory_limit: format!("{}m", theirs.memory_limit),
         max_item_size: theirs.max_item_size,
         connections: theirs.conn_limit,
+        auth_file: theirs.auth_file,
         notes,
     })
 }
@@ -150,7 +152,6 @@ fn ruled_out(theirs: &Theirs) -> Option<String> {
     let of_other_servers = extended
         .filter(|word| ["ext_path", "proxy_config", "ssl_"].iter().any(|name| word.starts_with(name)));
     let reasons = [
-        (theirs.auth_file.is_some(), "-Y: clients would not have to authenticate"),
         (theirs.enable_sasl, "-S: clients would not have to authenticate"),
         (theirs.enable_ssl, "-Z: it would serve in plain text"),
         (theirs.disable_flush_all, "-F: any client could empty it with flush_all"),
@@ -193,7 +194,8 @@ fn without_effect(theirs: &Theirs) -> Vec<String> {
     let mut names: Vec<String> =
         named.iter().filter(|(is, _)| *is).map(|(_, name)| (*name).to_owned()).collect();
     names.extend(theirs.extended.iter().map(|words| format!("-o {words}")));
-    note(!names.is_empty(), format!("{} steer parts that this store has not", names.join(", ")));
+    let steer = if names.len() == 1 { "steers a part" } else { "steer parts" };
+    note(!names.is_empty(), format!("{} {steer} that this store has not", names.join(", ")));
     notes
 }
 
@@ -236,7 +238,7 @@ mod tests {
         assert_eq!((&*found.memory_limit, &*found.max_item_size), ("512m", "2m"));
         assert_eq!(found.notes.len(), 2, "{:?}", found.notes);
         assert!(
-            found.notes[0].contains("User=") && found.notes[1].starts_with("-v steer"),
+            found.notes[0].contains("User=") && found.notes[1].starts_with("-v steers a part"),
             "{:?}",
             found.notes
         );
@@ -248,14 +250,16 @@ mod tests {
         assert_eq!((found.port, found.connections, &*found.memory_limit), (1, 7, "64m"));
         assert!(found.notes.iter().any(|note| note.contains("-o modern,hashpower=20")));
         assert!(found.notes.iter().any(|note| note.contains("127.0.0.1: say -l 0.0.0.0")));
-        let found = translate("-l proto[ascii]:tag[shop]:127.0.0.1:11400 -s /run/mc.sock -a 0700").unwrap();
+        let found =
+            translate("-l proto[ascii]:tag[shop]:127.0.0.1:11400 -s /run/mc.sock -a 0700 -Y /etc/auth")
+                .unwrap();
+        assert_eq!(found.auth_file.as_deref(), Some("/etc/auth"));
         assert_eq!(found.listen, ["unix:/run/mc.sock"]);
     }
 
     #[test]
     fn what_would_open_the_store_or_lose_items_is_refused() {
         for (text, told) in [
-            ("-Y /etc/auth", "-Y: clients would not have to authenticate"),
             ("-vS", "-S:"),
             ("-Z -o ssl_key=/k", "plain text"),
             ("-F", "flush_all"),

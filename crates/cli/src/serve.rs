@@ -8,10 +8,13 @@ use crate::size::parse_size;
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
 use machine::{CpuId, CpuList, Duration};
+use signal_hook::consts::SIGHUP;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use store::session::Users;
 use store::{Config, Limits, Listen, Parameters, Policy, Server, StartError, StoreConfig};
 
 const MIN_MEMORY: usize = 16 << 20;
@@ -55,6 +58,10 @@ pub struct Args {
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true,
         conflicts_with_all = ["listen", "port", "workers", "memory_limit", "max_item_size"])]
     memcached_args: Option<String>,
+    /// Serve only clients that say a user of this file, a line USER:PASSWORD each, as memcached's -Y;
+    /// SIGHUP reads it again
+    #[arg(long, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
     /// How many workers stay awake
     #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
     policy: PolicyName,
@@ -154,7 +161,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     check_together(args)?;
     let config = config(args, parameters)?;
     // Signals are caught before there is anything to put back.
-    let mut signals = EndSignals::watch()?;
+    let users = config.users.clone();
+    let mut signals = match &users {
+        Some(_) => EndSignals::watch_and_reload()?,
+        None => EndSignals::watch()?,
+    };
     let handle = signals.handle();
     let server = start(config, move || handle.close())?;
     let metrics = args
@@ -163,7 +174,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .map(|address| crate::metrics::serve_store(address, &args.names, server.inspector()))
         .transpose()?;
     announce(&server, args, metrics);
-    let asked = signals.wait().is_some();
+    let asked = loop {
+        match (signals.wait(), &users) {
+            (Some(SIGHUP), Some(users)) => match users.reload() {
+                Ok(()) => eprintln!("roost: {} read again", users.path().display()),
+                Err(error) => eprintln!("roost: the users stay as they were: {error}"),
+            },
+            (signal, _) => break signal.is_some(),
+        }
+    };
     server.stop().context("serving")?;
     if asked {
         Ok(ExitCode::SUCCESS)
@@ -185,6 +204,7 @@ fn translated(args: &Args) -> Result<(Args, Option<u32>)> {
         workers: found.workers,
         memory_limit: found.memory_limit,
         max_item_size: found.max_item_size,
+        auth_file: found.auth_file.map(PathBuf::from).or(args.auth_file.clone()),
         ..args.clone()
     };
     Ok((args, Some(found.connections)))
@@ -302,6 +322,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             stall: file.limits.stall,
             session: store::session::Limits { max_item_size, ..Default::default() },
         },
+        users: args.auth_file.as_deref().map(Users::load).transpose().map_err(usage)?.map(Arc::new),
         policy: match args.policy {
             PolicyName::Peafowl | PolicyName::PeafowlPaper => Policy::Peafowl(file.peafowl),
             PolicyName::AllAwake => Policy::AllAwake,

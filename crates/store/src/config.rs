@@ -1,7 +1,7 @@
 //! A server's configuration. Every value here is already checked: the command line refuses wrong
 //! ones.
 
-use crate::session;
+use crate::session::{self, Users};
 use crate::store::StoreConfig;
 use machine::{CpuId, Duration, PowerModel};
 use std::fmt;
@@ -18,6 +18,8 @@ pub struct Config {
     pub worker_cpus: Vec<CpuId>,
     pub store: StoreConfig,
     pub limits: Limits,
+    /// A client has to say which of these it is; absent: all are served.
+    pub users: Option<Arc<Users>>,
     pub policy: Policy,
     /// How deep the CPU of an active worker may sleep.
     pub active_idle: policy::active_idle::Mode,
@@ -52,6 +54,7 @@ impl Config {
                 stall: Duration::from_secs(30),
                 session: session::Limits::default(),
             },
+            users: None,
             policy,
             active_idle: policy::active_idle::Mode::Stock,
             idle_actuator: None,

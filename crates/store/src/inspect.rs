@@ -339,6 +339,7 @@ fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, Str
         ("num_threads", config.worker_cpus.len().to_string()),
         ("cas_enabled", "yes".to_owned()),
         ("auth_enabled_sasl", "no".to_owned()),
+        ("auth_enabled_ascii", config.users.as_ref().map_or("no", |_| "yes").to_owned()),
         ("item_size_max", config.store.max_item_size.to_string()),
         ("maxconns_fast", "yes".to_owned()),
         ("binding_protocol", "ascii".to_owned()),

@@ -9,7 +9,7 @@ use crate::inspect::Inspector;
 use crate::mailbox::Mailbox;
 use crate::registry::Registry;
 use crate::rests::{Rest, Rests};
-use crate::session::{Context, Counters, Ending};
+use crate::session::{Context, Counters, Ending, Users};
 use crate::status::{ArrivalStatus, TransferStatus};
 use crate::store::Store;
 use crate::view::View;
@@ -99,6 +99,7 @@ pub(crate) struct Response {
 pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) limits: Limits,
+    users: Option<Arc<Users>>,
     pub(crate) log: Log,
     pub(crate) inspector: Arc<Inspector>,
     pub(crate) started: Instant,
@@ -154,6 +155,7 @@ impl Shared {
         Ok(Self {
             store,
             limits: config.limits.clone(),
+            users: config.users.clone(),
             log: config.log.clone(),
             inspector,
             started: linux::now(),
@@ -198,6 +200,7 @@ impl Shared {
             now: self.seconds(now),
             unix_offset: self.unix_offset,
             limits: &self.limits.session,
+            users: self.users.as_deref(),
         };
         TurnContext { session, began: now, clock: &linux::now }
     }

@@ -1,6 +1,6 @@
 //! The parts that a session works with.
 
-use super::{Counters, Introspection};
+use super::{Counters, Introspection, Users};
 use crate::store::Store;
 
 /// How much a session may take.
@@ -33,4 +33,6 @@ pub struct Context<'a> {
     /// Unix time less server time, seconds.
     pub unix_offset: i64,
     pub limits: &'a Limits,
+    /// A client has to say which of these it is, where there are any.
+    pub users: Option<&'a Users>,
 }

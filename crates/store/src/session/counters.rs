@@ -63,6 +63,10 @@ counters! {
     cas_badval,
     touch_hits,
     touch_misses,
+    /// Connections that have said a user and the password.
+    auth_cmds,
+    /// Commands of clients that had not, or had said a wrong one.
+    auth_errors,
     store_too_large,
     /// Values refused for want of memory.
     store_no_memory,

@@ -35,6 +35,7 @@ mod retrieve;
 mod served;
 mod stats;
 mod storing;
+mod users;
 
 pub use anticipation::first_key;
 pub use context::{Context, Limits};
@@ -42,6 +43,7 @@ pub use counters::{Counter, Counters, Totals};
 pub use introspection::{Alone, Introspection, ServerFacts};
 pub use served::{Ending, Next, Served};
 pub use stats::VERSION;
+pub use users::{Users, UsersError};
 
 use memcache::line::BINARY_MAGIC;
 use memcache::request::Refused;
@@ -59,6 +61,8 @@ pub struct Session {
 enum State {
     #[default]
     Command,
+    /// Before the client has said which user it is, where the store has users.
+    Greeting,
     /// Within the keys of a retrieval.
     Keys(KeyList),
     /// Within a line that was answered with an error.
@@ -172,6 +176,7 @@ impl Session {
         }
         match &mut self.state {
             State::Command => self.command(input, turn),
+            State::Greeting => self.greeting(input, turn),
             State::Keys(list) => {
                 let step = list.serve(input, turn);
                 self.leave_list(step)
@@ -205,6 +210,10 @@ impl Session {
             if input[0] == BINARY_MAGIC {
                 return self.end(0, Ending::BinaryProtocol);
             }
+            if turn.context.users.is_some() {
+                self.state = State::Greeting;
+                return Step::Used(0);
+            }
         }
         match head(input) {
             Head::Line(line) => self.line(line, input, turn),
@@ -217,6 +226,67 @@ impl Session {
                 None => self.end(0, Ending::LineTooLong),
             },
         }
+    }
+
+    /// A client of a store with users: a `set` whose value is a pair of theirs, `quit`, or an error.
+    #[cold]
+    fn greeting(&mut self, input: &[u8], turn: &mut Turn<'_, '_>) -> Step {
+        let Some(users) = turn.context.users else {
+            self.state = State::Command;
+            return Step::Used(0);
+        };
+        if let Some(next) = turn.obstacle() {
+            return Step::Stop(0, next);
+        }
+        let line = match head(input) {
+            Head::Line(line) => line,
+            Head::Partial => return Step::Stop(0, Next::Read { wanted: 0 }),
+            Head::Long => return self.end(0, Ending::LineTooLong),
+        };
+        let (said, answer) = match memcache::parse(line) {
+            Request::Quit => return self.end(line.length, Ending::Quit),
+            Request::Http => return self.end(line.length, Ending::Http),
+            Request::Store(request) if is_set(&request) && request.length <= LONGEST_PAIR => {
+                let whole = line.length + request.length + reply::LINE_ENDING.len();
+                let Some(value) = input.get(line.length..whole) else {
+                    return Step::Stop(0, Next::Read { wanted: whole });
+                };
+                let answer = match value.strip_suffix(reply::LINE_ENDING).map(|pair| users.knows(pair)) {
+                    Some(Some(true)) => reply::STORED,
+                    Some(Some(false)) => b"CLIENT_ERROR authentication failure\r\n",
+                    Some(None) => b"CLIENT_ERROR bad authentication token format\r\n",
+                    None => b"CLIENT_ERROR bad command line termination\r\n",
+                };
+                (whole, answer)
+            }
+            Request::Store(request) if is_set(&request) => {
+                self.greeting_refused(request.length);
+                (line.length, &b"CLIENT_ERROR auth token too long\r\n"[..])
+            }
+            other => {
+                if let Request::Store(memcache::request::Store { length, .. })
+                | Request::MetaSet(memcache::meta::MetaSet { length, .. }) = other
+                {
+                    self.greeting_refused(length);
+                }
+                (line.length, &b"CLIENT_ERROR unauthenticated\r\n"[..])
+            }
+        };
+        turn.requests += 1;
+        turn.out.extend_from_slice(answer);
+        if answer == reply::STORED {
+            self.state = State::Command;
+            turn.context.counters.auth_cmds.raise(1);
+        } else {
+            turn.context.counters.auth_errors.raise(1);
+        }
+        Step::Used(said)
+    }
+
+    /// A value follows that no user has said: it is thrown away, and the client is asked again.
+    fn greeting_refused(&mut self, length: usize) {
+        self.begun = false;
+        self.state = State::Swallow(length + reply::LINE_ENDING.len());
     }
 
     #[inline]
@@ -334,6 +404,13 @@ impl Session {
         Step::Stop(used, Next::Close)
     }
 }
+
+fn is_set(request: &memcache::request::Store<'_>) -> bool {
+    request.verb == memcache::request::Verb::Set && request.compare.is_none()
+}
+
+/// Bytes of `USER PASSWORD`; memcached takes 16 KiB.
+const LONGEST_PAIR: usize = 1024;
 
 enum Value<'i> {
     Whole(&'i [u8]),

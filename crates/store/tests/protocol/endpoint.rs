@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::session::{
-    Context, Counters, Ending, Introspection, Limits, Next, Served, ServerFacts, Session, Totals,
+    Context, Counters, Ending, Introspection, Limits, Next, Served, ServerFacts, Session, Totals, Users,
 };
 use store::store::{Store, StoreConfig};
 
@@ -26,6 +26,7 @@ pub struct InProcess {
     pub store: Store,
     pub limits: Limits,
     pub counters: Counters,
+    pub users: Option<Users>,
     /// Requests that a session may serve in one call.
     pub max_requests: u32,
     /// When the clock began to go, if it does.
@@ -78,6 +79,7 @@ impl InProcess {
             store,
             limits,
             counters: Counters::default(),
+            users: None,
             max_requests: u32::MAX,
             started: clock_goes.then(Instant::now),
             unix_offset: i64::try_from(unix).expect("before the year 292 billion") - 2,
@@ -92,6 +94,7 @@ impl InProcess {
             now: 2 + self.started.map_or(0, |started| started.elapsed().as_secs() as u32),
             unix_offset: self.unix_offset,
             limits: &self.limits,
+            users: self.users.as_ref(),
         }
     }
 
@@ -248,6 +251,10 @@ impl Memcached {
     }
 
     pub fn start() -> Result<Self, String> {
+        Self::start_with(&[])
+    }
+
+    pub fn start_with(more: &[&str]) -> Result<Self, String> {
         let path =
             std::env::var_os("ROOST_MEMCACHED").map_or_else(|| PathBuf::from("memcached"), PathBuf::from);
         // A port that was free a moment ago; memcached cannot be handed a socket.
@@ -256,6 +263,7 @@ impl Memcached {
         let port = address.port().to_string();
         let mut process = Command::new(&path)
             .args(["-u", "root", "-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-m", "256"])
+            .args(more)
             // Its background threads hold on to an item for an instant, and a number that changes
             // in that instant is not padded: one run in some hundred thousand requests.
             .args(["-o", "no_lru_maintainer,no_lru_crawler,no_slab_reassign"])

@@ -19,3 +19,4 @@ mod endpoint;
 mod exchanges;
 mod script;
 mod splits;
+mod users;
