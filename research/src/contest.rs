@@ -13,9 +13,11 @@ use super::runs::Runs;
 use anyhow::Result;
 use report::exit::usage;
 use serde::{Deserialize, Serialize};
-use sim::Document;
 use sim::outcome::Estimate;
+use sim::runner::Task;
 use sim::statistics::Difference;
+use sim::{Document, Outcome};
+use study::figures::Unit;
 use study::grid::{self, Planned};
 use study::{options, paired};
 use toml::Value;
@@ -55,6 +57,8 @@ pub struct Bout {
     pub run: String,
     /// Watts of the paper's policy, ours.
     pub power: [Estimate; 2],
+    /// Watts that no policy can go below with ours's goal; absent for another metric than power.
+    pub floor: Option<f64>,
     /// Tails in nanoseconds.
     pub tail: [Estimate; 2],
     /// Our power less the paper's, in pairs; `None` where the two runs have none.
@@ -125,18 +129,31 @@ impl Contest {
                 }
                 _ => None,
             };
+            let floor = round.ours.as_ref().zip(sides[1]).map(|(ours, run)| self.floor(&ours.run.task, run));
             let mut bout = Bout {
                 run: place.name(),
                 power: of(&power),
+                floor: floor.transpose()?.flatten(),
                 tail: of(&tail),
                 power_difference: pairs(&power),
                 tail_difference: pairs(&tail),
                 is_won: false,
             };
             bout.is_won = bout.is_less() && bout.is_no_later();
-            bout
+            Ok(bout)
         };
-        Ok(rounds.iter().map(bout).collect())
+        rounds.iter().map(bout).collect()
+    }
+
+    /// Of the metric that counts as power; see `sim::floor`.
+    fn floor(&self, task: &Task, run: &Outcome) -> Result<Option<f64>> {
+        let floor = task.floor(run.rate).map_err(usage)?;
+        Ok(match self.power.as_str() {
+            "core_watts" => Some(floor.cores_watts),
+            "cpu_watts" => Some(floor.cpu_watts),
+            "server_watts" => Some(floor.server_watts),
+            _ => None,
+        })
     }
 }
 
@@ -147,6 +164,14 @@ impl Bout {
             difference.map_or_else(|| "-".to_owned(), |found| paired::relative_text(&found))
         };
         [text(self.power_difference), text(self.tail_difference)]
+    }
+
+    /// The floor, and how far above it ours is.
+    pub fn floor_text(&self, unit: Unit) -> String {
+        self.floor.map_or_else(
+            || "-".to_owned(),
+            |floor| format!("{}, {:+.1} %", unit.text(floor), (self.power[1].value / floor - 1.0) * 100.0),
+        )
     }
 
     /// Our power is lower beyond doubt. Runs without pairs are judged by their own intervals.
@@ -214,6 +239,7 @@ mod tests {
             power_difference: Some(difference(power, power_off)),
             tail_difference: Some(difference(tail, 5.0)),
             is_won: false,
+            floor: None,
         }
     }
 

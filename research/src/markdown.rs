@@ -42,7 +42,9 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
         let contests: Vec<&&Figured<'_>> =
             figures.iter().filter(|figured| figured.contest.is_some()).collect();
         if !contests.is_empty() {
-            text += "\n### `joint` beside its own policy\n";
+            text += "\n### `joint` beside its own policy\n\nThe floor is the power that no policy can go below with \
+                     the same goal, clairvoyant or not: the work alone, at the cheapest clocks, with no wake-up and \
+                     no queue (`crates/sim/src/floor.rs`). Not all above it can be won.\n";
             contests.iter().for_each(|figured| contest(&mut text, figured));
         }
         let tables: Vec<(&Figured<'_>, &Sensitivity)> = (figures.iter())
@@ -227,17 +229,19 @@ fn contest(text: &mut String, figured: &Figured<'_>) {
         bouts.len(),
     );
     text.push_str(
-        "| run | power | ours | in pairs | tail | ours | in pairs | |\n|---|---|---|---|---|---|---|---|\n",
+        "| run | power | ours | in pairs | floor, ours above it | tail | ours | in pairs | |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
     );
     let unit = contest.power.parse::<Metric>().map_or(Unit::Watts, |metric| metric.unit());
     for bout @ Bout { run, power, tail, is_won, .. } in bouts {
         let [power_pairs, tail_pairs] = bout.pairs_text();
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {power_pairs} | {} | {} | {tail_pairs} | {} |",
+            "| {} | {} | {} | {power_pairs} | {} | {} | {} | {tail_pairs} | {} |",
             cell(run),
             unit.estimate_text(&power[0]),
             unit.estimate_text(&power[1]),
+            bout.floor_text(unit),
             Unit::Nanoseconds.estimate_text(&tail[0]),
             Unit::Nanoseconds.estimate_text(&tail[1]),
             if *is_won { "won" } else { "**not won**" },

@@ -236,6 +236,7 @@ fn bouts_table(contest: &Contest, bouts: &[Bout], is_won: bool) -> Table {
             unit.estimate_text(&bout.power[0]),
             unit.estimate_text(&bout.power[1]),
             power,
+            bout.floor_text(unit),
             Unit::Nanoseconds.estimate_text(&bout.tail[0]),
             Unit::Nanoseconds.estimate_text(&bout.tail[1]),
             tail,
@@ -246,7 +247,9 @@ fn bouts_table(contest: &Contest, bouts: &[Bout], is_won: bool) -> Table {
     let word = if is_won { "won" } else { "not won" };
     Table {
         title: format!("Roost's own, {}, with the tail of {} as its goal: {word}", contest.ours, contest.own),
-        head: ["", "power", "ours", "in pairs", "tail", "ours", "in pairs", ""].map(str::to_owned).to_vec(),
+        head: ["", "power", "ours", "in pairs", "floor, ours above it", "tail", "ours", "in pairs", ""]
+            .map(str::to_owned)
+            .to_vec(),
         rows: bouts.iter().map(row).collect(),
     }
 }
