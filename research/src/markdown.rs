@@ -42,9 +42,9 @@ pub fn text(reproduction: &Reproduction<'_>) -> String {
         let contests: Vec<&&Figured<'_>> =
             figures.iter().filter(|figured| figured.contest.is_some()).collect();
         if !contests.is_empty() {
-            text += "\n### `joint` beside its own policy\n\nThe floor is the power that no policy can go below with \
-                     the same goal, clairvoyant or not: the work alone, at the cheapest clocks, with no wake-up and \
-                     no queue (`crates/sim/src/floor.rs`). Not all above it can be won.\n";
+            text += "\n### `joint` beside its own policy\n\n";
+            text += "The floor is the power that no policy can go below with the same goal: the work alone, \
+                     at the cheapest clocks, without wake-ups and queues. Not all above it can be won.\n";
             contests.iter().for_each(|figured| contest(&mut text, figured));
         }
         let tables: Vec<(&Figured<'_>, &Sensitivity)> = (figures.iter())

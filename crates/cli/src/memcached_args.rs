@@ -88,6 +88,7 @@ struct Theirs {
 pub struct Translated {
     pub listen: Vec<String>,
     pub port: u16,
+    pub unix_mode: u32,
     pub workers: Option<u16>,
     pub memory_limit: String,
     pub max_item_size: String,
@@ -137,6 +138,11 @@ pub fn translate(text: &str) -> Result<Translated> {
     Ok(Translated {
         listen,
         port,
+        // A socket is connected to by those who may write it.
+        unix_mode: u32::from_str_radix(&theirs.unix_mask, 8)
+            .ok()
+            .filter(|mode| *mode <= 0o777)
+            .ok_or_else(|| refused("-a: write permissions in octal, such as 700"))?,
         workers: theirs.threads,
         memory_limit: format!("{}m", theirs.memory_limit),
         max_item_size: theirs.max_item_size,
@@ -158,10 +164,6 @@ fn ruled_out(theirs: &Theirs) -> Option<String> {
         (theirs.disable_evictions, "-M: a full store evicts; it does not answer with an error"),
         (theirs.udp_port != 0, "-U: UDP is not served"),
         (theirs.protocol == "binary", "-B binary: the text and meta protocols are served alone"),
-        (
-            theirs.unix_socket.is_some() && theirs.unix_mask.trim_start_matches('0') != "700",
-            "-a: the socket is for its own user alone (mode 0600); leave -a out",
-        ),
     ];
     let first = reasons.iter().find(|(is, _)| *is).map(|(_, reason)| (*reason).to_owned());
     first.or_else(|| of_other_servers.map(|word| format!("-o {word}: not served here")).next())
@@ -251,9 +253,9 @@ mod tests {
         assert!(found.notes.iter().any(|note| note.contains("-o modern,hashpower=20")));
         assert!(found.notes.iter().any(|note| note.contains("127.0.0.1: say -l 0.0.0.0")));
         let found =
-            translate("-l proto[ascii]:tag[shop]:127.0.0.1:11400 -s /run/mc.sock -a 0700 -Y /etc/auth")
+            translate("-l proto[ascii]:tag[shop]:127.0.0.1:11400 -s /run/mc.sock -a 0770 -Y /etc/auth")
                 .unwrap();
-        assert_eq!(found.auth_file.as_deref(), Some("/etc/auth"));
+        assert_eq!((found.auth_file.as_deref(), found.unix_mode), (Some("/etc/auth"), 0o770));
         assert_eq!(found.listen, ["unix:/run/mc.sock"]);
     }
 
@@ -267,7 +269,7 @@ mod tests {
             ("-U 11211", "UDP"),
             ("-B binary", "text and meta"),
             ("-l proto[binary]:127.0.0.1:1", "text and meta"),
-            ("-s /run/x -a 777", "its own user"),
+            ("-s /run/x -a 9", "in octal"),
             ("-o ext_path=/d:1G", "not served"),
             ("-l localhost", "in numbers"),
             ("-l 127.0.0.1:1,127.0.0.1:2", "one port"),

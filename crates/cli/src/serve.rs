@@ -27,9 +27,13 @@ const UNIX: &str = "unix:";
 #[derive(Clone, Parser)]
 #[command(after_long_help = include_str!("../help/serve.txt"))]
 pub struct Args {
-    /// Address to listen at, or unix:PATH for a socket of mode 0600; may be given several times
+    /// Address to listen at, or unix:PATH for a socket; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<String>,
+    /// Permissions of the sockets of unix:PATH, in octal: 0660 lets the group connect as well
+    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = parse_mode,
+        help_heading = "Advanced", hide_short_help = true)]
+    unix_mode: u32,
     /// Port; 0 lets the system choose and prints it
     #[arg(long, default_value_t = 11211)]
     port: u16,
@@ -56,7 +60,7 @@ pub struct Args {
     /// The arguments of a memcached, such as "-m 512 -t 4 -c 2000", in place of the flags above; those
     /// that mean nothing here are named, and those that it would be wrong to leave out are refused
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true,
-        conflicts_with_all = ["listen", "port", "workers", "memory_limit", "max_item_size"])]
+        conflicts_with_all = ["listen", "unix_mode", "port", "workers", "memory_limit", "max_item_size"])]
     memcached_args: Option<String>,
     /// Serve only clients that say a user of this file, a line USER:PASSWORD each, as memcached's -Y;
     /// SIGHUP reads it again
@@ -201,6 +205,7 @@ fn translated(args: &Args) -> Result<(Args, Option<u32>)> {
     let args = Args {
         listen: found.listen,
         port: found.port,
+        unix_mode: found.unix_mode,
         workers: found.workers,
         memory_limit: found.memory_limit,
         max_item_size: found.max_item_size,
@@ -351,7 +356,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
 fn places(args: &Args) -> Result<Vec<Listen>> {
     let place = |text: &String| {
         if let Some(path) = text.strip_prefix(UNIX) {
-            return Ok(Listen::Unix(path.into()));
+            return Ok(Listen::Unix { path: path.into(), mode: args.unix_mode });
         }
         let address: IpAddr = text.parse().map_err(|_| {
             usage(format!(
@@ -379,6 +384,12 @@ fn worker_cpus(args: &Args) -> Result<Vec<CpuId>> {
         return Err(usage("--workers must be at least 1"));
     }
     Ok(cpus.0.iter().copied().cycle().take(workers).collect())
+}
+
+/// `0660`: permissions of a socket's file.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "write permissions in octal, such as 0600 or 0660".to_owned())
 }
 
 /// `500us@p99`. The store measures its 99th percentile, so that is the one that can be a goal.

@@ -173,7 +173,7 @@ impl Listener {
     fn open(place: &Listen) -> Result<Self, ListenError> {
         match place {
             Listen::Tcp(address) => Self::open_tcp(*address),
-            Listen::Unix(path) => Self::open_unix(path),
+            Listen::Unix { path, mode } => Self::open_unix(path, *mode),
         }
     }
 
@@ -194,11 +194,10 @@ impl Listener {
         Ok(Self { socket, bound: Bound::Tcp(bound) })
     }
 
-    fn open_unix(path: &Path) -> Result<Self, ListenError> {
+    fn open_unix(path: &Path, mode: u32) -> Result<Self, ListenError> {
         let place = || format!("unix:{}", path.display());
         let opened = SafeFolder::of_file(path, None).and_then(|(folder, name)| {
-            // No other user may connect.
-            let socket = folder.listen(&name, 0o600, BACKLOG)?;
+            let socket = folder.listen(&name, mode, BACKLOG)?;
             Ok((folder, name, socket))
         });
         let (folder, name, socket) = opened.map_err(|why| match why.kind() {

@@ -72,8 +72,11 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     Tcp(SocketAddr),
-    /// A Unix socket, created with mode 0600.
-    Unix(PathBuf),
+    /// A Unix socket; a user that may write it can connect.
+    Unix {
+        path: PathBuf,
+        mode: u32,
+    },
 }
 
 /// The receiver of messages to the operator: a line at a time, each said once.

@@ -198,6 +198,9 @@ impl Director {
             // The next client may ask for the meters, and gets the last reading.
             shared.inspector.refresh(now, READING_AGE);
         }
+        if accepted != Accepted::OutOfDescriptors {
+            shared.resume_accepting();
+        }
         match accepted {
             Accepted::All => {}
             Accepted::SomeMore => self.next_tick = Some(now),

@@ -220,6 +220,7 @@ impl Introspection for Inspector {
             connections_total: shared.connections_total(),
             connections_rejected: shared.connections_rejected(),
             accept_pauses: shared.accept_pauses(),
+            accept_paused_us: shared.accept_paused_us(),
             accepting: !shared.is_accepting_paused(),
             workers: shared.worker_count() as u32,
         }
@@ -322,9 +323,10 @@ fn optional(value: Option<impl std::fmt::Display>) -> String {
 /// `stats settings`: memcached's names first.
 fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, String)> {
     let unix = config.listen.iter().find_map(|place| match place {
-        Listen::Unix(path) => Some(path.display().to_string()),
+        Listen::Unix { path, mode } => Some((path.display().to_string(), *mode)),
         Listen::Tcp(_) => None,
     });
+    let (path, mode) = unix.unwrap_or_else(|| ("NULL".to_owned(), 0o600));
     let first = addresses.first();
     vec![
         ("maxbytes", config.store.memory_limit.to_string()),
@@ -334,8 +336,8 @@ fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, Str
         ("inter", first.map_or("NULL".to_owned(), |address| address.ip().to_string())),
         ("verbosity", "0".to_owned()),
         ("evictions", "on".to_owned()),
-        ("domain_socket", unix.unwrap_or_else(|| "NULL".to_owned())),
-        ("umask", "600".to_owned()),
+        ("domain_socket", path),
+        ("umask", format!("{mode:o}")),
         ("num_threads", config.worker_cpus.len().to_string()),
         ("cas_enabled", "yes".to_owned()),
         ("auth_enabled_sasl", "no".to_owned()),

@@ -118,7 +118,9 @@ pub(crate) struct Shared {
     report_period: Duration,
     connections: AtomicU32,
     connections_total: AtomicU64,
-    accept_paused: AtomicBool,
+    /// Since when accepting pauses, in nanoseconds; zero while it does not.
+    accept_paused_at: AtomicU64,
+    accept_paused_us: AtomicU64,
     transfers: Mutex<Transfers>,
     scale_ups: Mutex<ScaleUps>,
     view: Mutex<View>,
@@ -171,7 +173,8 @@ impl Shared {
             report_period,
             connections: AtomicU32::new(0),
             connections_total: AtomicU64::new(0),
-            accept_paused: AtomicBool::new(false),
+            accept_paused_at: AtomicU64::new(0),
+            accept_paused_us: AtomicU64::new(0),
             transfers: Mutex::new(Transfers::new(workers)),
             scale_ups: Mutex::new(ScaleUps::default()),
             view: Mutex::new(View::new(workers, linux::now())),
@@ -313,7 +316,7 @@ impl Shared {
     pub(crate) fn connection_closed(&self, id: ConnId) {
         self.registry().closed(id);
         self.connections.fetch_sub(1, Ordering::Relaxed);
-        if self.accept_paused.swap(false, Ordering::AcqRel) {
+        if self.resume_accepting() {
             self.notify(Notice::Room);
         }
     }
@@ -321,7 +324,29 @@ impl Shared {
     /// The acceptor has stopped; the next connection that closes shall say so.
     pub(crate) fn pause_accepting(&self) {
         self.accept_pauses.fetch_add(1, Ordering::Relaxed);
-        self.accept_paused.store(true, Ordering::Release);
+        let now = self.now().as_nanos().max(1);
+        // A pause that goes on began when it began.
+        let _ = self.accept_paused_at.compare_exchange(0, now, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// A pause is over, because a connection has closed or one could be accepted. True: there was one.
+    pub(crate) fn resume_accepting(&self) -> bool {
+        let began = self.accept_paused_at.swap(0, Ordering::AcqRel);
+        let was_paused = began > 0;
+        if was_paused {
+            let took_us = self.now().as_nanos().saturating_sub(began) / 1000;
+            self.accept_paused_us.fetch_add(took_us, Ordering::Relaxed);
+        }
+        was_paused
+    }
+
+    /// Time in which accepting paused, a pause that goes on included.
+    pub(crate) fn accept_paused_us(&self) -> u64 {
+        let since = match self.accept_paused_at.load(Ordering::Relaxed) {
+            0 => 0,
+            began => self.now().as_nanos().saturating_sub(began) / 1000,
+        };
+        self.accept_paused_us.load(Ordering::Relaxed) + since
     }
 
     /// A client was refused, since there were too many.
@@ -338,7 +363,7 @@ impl Shared {
     }
 
     pub(crate) fn is_accepting_paused(&self) -> bool {
-        self.accept_paused.load(Ordering::Relaxed)
+        self.accept_paused_at.load(Ordering::Relaxed) > 0
     }
 
     /// Says why a client was closed, if it is of the wrong kind. Once for each kind: a client that

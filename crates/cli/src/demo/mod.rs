@@ -316,7 +316,7 @@ fn socket() -> PathBuf {
 
 fn server_config(treatment: &Treatment, cpus: &Split) -> Config {
     Config {
-        listen: vec![Listen::Unix(socket())],
+        listen: vec![Listen::Unix { path: socket(), mode: 0o600 }],
         active_idle: treatment.active_idle,
         idle_actuator: Some(linux::IdleActuator::PmQos),
         power_model: Some(PowerModel::for_processor(&linux::processor(&linux::Root::system()))),

@@ -31,11 +31,12 @@ use std::process::ExitCode;
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let source = source::Source::of(args)?;
+    let place = results::folder(args, &source)?;
     let plan = simulate::plan(args, &source)?;
     let document = results::Document::of(args, &source, &plan);
     let layers = args.form.map(|layers::Form::ScxLayered| layers::layers(&source, &plan)).transpose();
     let written =
-        results::write(args, &source, &document, &plan, layers.as_ref().ok().and_then(Option::as_deref))?;
+        results::write(&place, &source, &document, &plan, layers.as_ref().ok().and_then(Option::as_deref))?;
     if args.json {
         crate::json::print(results::FORMAT, &document)?;
     } else {

@@ -14,6 +14,7 @@ use sim::outcome::{Estimate, Verdict};
 use sim::plan::ranking::WORTH_A_CHANGE;
 use sim::plan::{Choice, Fidelity, Ranked};
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 pub const FORMAT: u32 = 1;
 pub const PLAN: &str = "plan.json";
@@ -198,32 +199,36 @@ fn words(args: &Args, source: &Source, plan: &Plan) -> Vec<String> {
     words
 }
 
-/// Writes the plan's folder, and returns the lines that name its page and its `layers`.
-pub fn write(
-    args: &Args,
-    source: &Source,
-    document: &Document,
-    plan: &Plan,
-    layers: Option<&str>,
-) -> Result<String> {
+/// The plan's folder: made before anything is simulated, so that one that cannot be had costs no time.
+pub fn folder(args: &Args, source: &Source) -> Result<PathBuf> {
     let own = source.folder.join("plan");
     let out = match &args.out {
         Some(out) if !source.is_made => out.clone(),
         _ => own,
     };
-    let place = Place::of(Some(&out), "plan", PLAN)?.make()?;
-    run_folder::clear(&place, &[LAYERS])?;
+    Place::of(Some(&out), "plan", PLAN)?.make()
+}
+
+/// Writes the folder, and returns the lines that name its page and its `layers`.
+pub fn write(
+    place: &Path,
+    source: &Source,
+    document: &Document,
+    plan: &Plan,
+    layers: Option<&str>,
+) -> Result<String> {
+    run_folder::clear(place, &[LAYERS])?;
     let json = serde_json::to_string_pretty(document)?;
-    run_folder::write(&place, PLAN, |file| writeln!(file, "{json}"))?;
+    run_folder::write(place, PLAN, |file| writeln!(file, "{json}"))?;
     let info = RunInfo {
-        name: run_folder::name_of(&place),
+        name: run_folder::name_of(place),
         config: source.document.table().clone(),
         ..KIND.info(run_folder::started()?, format!("A plan for {}", document.service), &page::METHOD)
     };
-    run_folder::write_info(&place, &info)?;
-    let mut told = run_folder::write_report(&place, &page::page(&info, document, plan))?;
+    run_folder::write_info(place, &info)?;
+    let mut told = run_folder::write_report(place, &page::page(&info, document, plan))?;
     if let Some(layers) = layers {
-        run_folder::write(&place, LAYERS, |file| writeln!(file, "{layers}"))?;
+        run_folder::write(place, LAYERS, |file| writeln!(file, "{layers}"))?;
         let path = place.join(LAYERS);
         told.push_str(&format!("\nlayers: scx_layered f:{}", path.display()));
     }

@@ -13,6 +13,8 @@ pub struct ServerFacts {
     pub connections_rejected: u64,
     /// How often accepting had to pause.
     pub accept_pauses: u64,
+    /// Time of all these pauses, in microseconds.
+    pub accept_paused_us: u64,
     pub accepting: bool,
     pub workers: u32,
 }

@@ -90,6 +90,7 @@ fn general(lines: &mut Lines<'_>, context: &Context<'_>) {
         connections_total,
         connections_rejected,
         accept_pauses,
+        accept_paused_us,
         accepting,
         workers,
     } = context.all.facts();
@@ -108,6 +109,7 @@ fn general(lines: &mut Lines<'_>, context: &Context<'_>) {
     context.all.totals().each(|name, value| lines.number(name, value));
     lines.number("accepting_conns", u32::from(accepting));
     lines.number("listen_disabled_num", accept_pauses);
+    lines.number("time_in_listen_disabled_us", accept_paused_us);
     lines.number("threads", workers);
 
     let store = context.store.stats();
@@ -117,6 +119,8 @@ fn general(lines: &mut Lines<'_>, context: &Context<'_>) {
     lines.number("bytes", store.bytes);
     lines.number("curr_items", store.items);
     lines.number("total_items", store.total_items);
+    lines.number("get_expired", store.get_expired);
+    lines.number("get_flushed", store.get_flushed);
     lines.number("expired_unfetched", store.expired_unfetched);
     lines.number("evicted_unfetched", store.evicted_unfetched);
     lines.number("evictions", store.evictions);
@@ -132,6 +136,8 @@ fn items(lines: &mut Lines<'_>, store: &StoreStats) {
             ("number", class.items),
             ("mem_requested", class.bytes),
             ("evicted", class.evictions),
+            ("evicted_nonzero", class.evicted_nonzero),
+            ("evicted_time", class.evicted_time),
             ("evicted_unfetched", class.evicted_unfetched),
             ("reclaimed", class.reclaimed),
         ] {

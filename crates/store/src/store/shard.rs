@@ -105,7 +105,11 @@ impl Shard {
     /// Where the live item of `key` is; an item that is gone leaves on sight.
     pub(super) fn lookup(&mut self, key: &[u8], hash: u64, now: u32) -> Option<u32> {
         let location = self.locate(key, hash)?;
-        if self.is_gone(self.log.record(location).header(), now) {
+        let header = self.log.record(location).header();
+        if self.is_gone(header, now) {
+            let is_expired = header.exptime != 0 && header.exptime <= now;
+            let count = if is_expired { &mut self.counts.get_expired } else { &mut self.counts.get_flushed };
+            *count += 1;
             self.remove(location, hash, Leaving::Gone);
             return None;
         }
@@ -253,6 +257,8 @@ impl Shard {
     fn count_leaving(&mut self, location: u32, why: Leaving) {
         let record = self.log.record(location);
         let fetched = record.header().has(FETCHED);
+        let has_expiry = record.header().exptime != 0;
+        let unused_s = u64::from(self.latest.saturating_sub(record.header().last_access));
         let class = &mut self.counts.classes[class_of(occupied(&record.shape()))];
         match why {
             Leaving::Removed => (),
@@ -266,6 +272,8 @@ impl Shard {
                 self.counts.evicted_unfetched += u64::from(!fetched);
                 class.evictions += 1;
                 class.evicted_unfetched += u64::from(!fetched);
+                class.evicted_nonzero += u64::from(has_expiry);
+                class.evicted_time = unused_s;
             }
         }
     }

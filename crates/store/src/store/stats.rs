@@ -21,6 +21,9 @@ pub struct StoreStats {
     pub reclaimed: u64,
     /// Of those, never read since they were stored (`expired_unfetched`).
     pub expired_unfetched: u64,
+    /// Items that a request found expired (`get_expired`), and flushed (`get_flushed`).
+    pub get_expired: u64,
+    pub get_flushed: u64,
     /// Puts refused for want of memory.
     pub out_of_memory: u64,
     /// Items moved within the log, to keep them or to close the gaps around them.
@@ -50,6 +53,11 @@ pub struct ClassStats {
     pub evictions: u64,
     /// Of those, never read since they were stored.
     pub evicted_unfetched: u64,
+    /// Of those evicted, with a time of expiry.
+    pub evicted_nonzero: u64,
+    /// How long the last one evicted had not been used, in seconds: the *eviction age*. Of several shards
+    /// the shortest.
+    pub evicted_time: u64,
     /// Expired or flushed items whose room was taken back.
     pub reclaimed: u64,
 }
@@ -71,6 +79,8 @@ impl AddAssign<&StoreStats> for StoreStats {
         self.evicted_unfetched += other.evicted_unfetched;
         self.reclaimed += other.reclaimed;
         self.expired_unfetched += other.expired_unfetched;
+        self.get_expired += other.get_expired;
+        self.get_flushed += other.get_flushed;
         self.out_of_memory += other.out_of_memory;
         self.moved += other.moved;
         self.index_bytes += other.index_bytes;
@@ -83,6 +93,13 @@ impl AddAssign<&StoreStats> for StoreStats {
         for (class, other) in self.classes.iter_mut().zip(&other.classes) {
             class.items += other.items;
             class.bytes += other.bytes;
+            // A shard that has evicted nothing has no age.
+            class.evicted_time = match (class.evictions, other.evictions) {
+                (0, _) => other.evicted_time,
+                (_, 0) => class.evicted_time,
+                _ => class.evicted_time.min(other.evicted_time),
+            };
+            class.evicted_nonzero += other.evicted_nonzero;
             class.evictions += other.evictions;
             class.evicted_unfetched += other.evicted_unfetched;
             class.reclaimed += other.reclaimed;

@@ -19,4 +19,5 @@ mod endpoint;
 mod exchanges;
 mod script;
 mod splits;
+mod statistics;
 mod users;
