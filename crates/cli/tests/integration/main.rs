@@ -23,6 +23,7 @@ mod judging;
 mod jvm;
 mod kit;
 mod leasing;
+mod lending;
 mod observing;
 mod pages;
 mod planning;

@@ -2,133 +2,18 @@
 //!
 //! It takes root, and control groups with cpuset, cpu and freezer, of either version.
 
+use crate::batch::Batch;
 use crate::service::machine;
 use linux::{LendError, Lending, Root, Step, restore};
 use machine::{CpuList, Duration};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::{Command, Stdio};
 
 const CHILD_ROOT: &str = "ROOST_TEST_LENDING_ROOT";
 const CHILD_PLAN: &str = "ROOST_TEST_LENDING_PLAN";
 
-/// A group with one process that never sleeps.
-struct Batch {
-    name: String,
-    folders: Vec<PathBuf>,
-    process: Child,
-}
-
-/// The trees that have these controllers: one in version 2, several in version 1. Without systemd no
-/// program enables those of version 2.
-fn trees() -> Option<Vec<PathBuf>> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    let wanted = ["cpuset", "cpu", "cpuacct", "freezer"];
-    let mut found = Vec::new();
-    for line in mounts.lines() {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let tree = PathBuf::from(fields[1]);
-        let lists = |file: &str| {
-            let text = fs::read_to_string(tree.join(file)).unwrap_or_default();
-            ["cpu", "cpuset"].iter().all(|name| text.split_whitespace().any(|one| one == *name))
-        };
-        if fields[2] == "cgroup2" && lists("cgroup.controllers") {
-            if !lists("cgroup.subtree_control") && !Path::new("/run/systemd/system").exists() {
-                fs::write(tree.join("cgroup.subtree_control"), "+cpu +cpuset").unwrap();
-            }
-            return lists("cgroup.subtree_control").then(|| vec![tree]);
-        }
-        if fields[2] == "cgroup" && fields[3].split(',').any(|word| wanted.contains(&word)) {
-            found.push(tree);
-        }
-    }
-    let has = |file: &str| found.iter().any(|tree| tree.join(file).exists());
-    (has("cpuset.cpus") && has("cpu.shares")).then_some(found)
-}
-
-impl Batch {
-    fn begin() -> Option<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let Some(trees) = trees() else {
-            println!("SKIPPED: no control groups with cpu and cpuset here");
-            return None;
-        };
-        let name = format!("roost-test-lend-{}-{number}", std::process::id());
-        let folders: Vec<PathBuf> = trees.iter().map(|tree| tree.join(&name)).collect();
-        let mut process = Command::new("sh");
-        process.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-        for folder in &folders {
-            if let Err(error) = fs::create_dir(folder) {
-                println!("SKIPPED: {}: {error}", folder.display());
-                return None;
-            }
-            for file in ["cpuset.cpus", "cpuset.mems"] {
-                if let Ok(text) = fs::read_to_string(folder.parent().unwrap().join(file)) {
-                    let _ = fs::write(folder.join(file), text);
-                }
-            }
-        }
-        let process = process.spawn().unwrap();
-        for folder in &folders {
-            fs::write(folder.join("cgroup.procs"), process.id().to_string()).unwrap();
-        }
-        let batch = Self { name, folders, process };
-        batch.write("cpu.shares", "512");
-        batch.write("cpu.weight", "50");
-        Some(batch)
-    }
-
-    fn read(&self, file: &str) -> String {
-        let texts = self.folders.iter().filter_map(|folder| fs::read_to_string(folder.join(file)).ok());
-        texts.map(|text| text.trim().to_owned()).next().unwrap_or_default()
-    }
-
-    fn write(&self, file: &str, text: &str) {
-        for folder in &self.folders {
-            if folder.join(file).exists() {
-                fs::write(folder.join(file), text).unwrap();
-            }
-        }
-    }
-
-    /// The texts of all files that lending changes. A list of version 2 that has been set cannot be emptied
-    /// while there are processes: all CPUs are the same.
-    fn state(&self) -> [String; 6] {
-        let all = linux::online_cpus(&Root::system()).unwrap().to_string();
-        ["cpu.idle", "cpu.shares", "cpu.weight", "cpuset.cpus", "freezer.state", "cgroup.freeze"]
-            .map(|file| self.read(file))
-            .map(|text| if text == all { String::new() } else { text })
-    }
-
-    fn is_frozen(&self) -> bool {
-        self.read("freezer.state") == "FROZEN" || self.read("cgroup.freeze") == "1"
-    }
-
-    fn open(&self, root: &Root) -> Result<Lending, LendError> {
-        Lending::open(root, &self.name, &BTreeSet::new(), "a test", None)
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        self.write("freezer.state", "THAWED");
-        self.write("cgroup.freeze", "0");
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        for folder in &self.folders {
-            for _ in 0..1000 {
-                match fs::remove_dir(folder) {
-                    Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                        std::thread::sleep(std::time::Duration::from_millis(1));
-                    }
-                    _ => break,
-                }
-            }
-        }
-    }
+fn open(batch: &Batch, root: &Root) -> Result<Lending, LendError> {
+    Lending::open(root, &batch.name, &BTreeSet::new(), "a test", None)
 }
 
 fn last_cpu() -> CpuList {
@@ -152,7 +37,7 @@ fn a_group_works_on_lent_cpus_alone_and_stands_still_without() {
     let before = batch.state();
     linux::lendable(&root, &batch.name).unwrap();
     assert_eq!(batch.state(), before, "a look changes nothing");
-    let mut lending = batch.open(&root).unwrap();
+    let mut lending = open(&batch, &root).unwrap();
     until("it stands still until it is lent a CPU", || batch.is_frozen());
     assert_eq!(batch.read("cpu.idle"), "1");
     let cpu = last_cpu();
@@ -183,8 +68,8 @@ fn a_group_that_holds_a_service_or_is_held_already_is_refused() {
     let service = BTreeSet::from([batch.process.id()]);
     let error = Lending::open(&root, &batch.name, &service, "a test", None).unwrap_err().to_string();
     assert!(error.contains("critical processes") && error.contains("hint:"), "{error}");
-    let held = batch.open(&root).unwrap();
-    let error = batch.open(&root).unwrap_err().to_string();
+    let held = open(&batch, &root).unwrap();
+    let error = open(&batch, &root).unwrap_err().to_string();
     assert!(error.contains("already"), "{error}");
     drop(held);
     let error = Lending::open(&root, "roost-test-no-such", &BTreeSet::new(), "a test", None).unwrap_err();

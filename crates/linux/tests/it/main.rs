@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests write into folders of their own")]
 
+mod batch;
 mod confine;
 mod confine_lab;
 mod crash;

@@ -1,0 +1,120 @@
+//! Batch work in a control group of its own, of either version: where CPUs are lent.
+
+use linux::Root;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A group with one process that never sleeps.
+pub struct Batch {
+    pub name: String,
+    folders: Vec<PathBuf>,
+    pub process: Child,
+}
+
+/// The trees that have these controllers: one in version 2, several in version 1. Without systemd no
+/// program enables those of version 2.
+fn trees() -> Option<Vec<PathBuf>> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    let wanted = ["cpuset", "cpu", "cpuacct", "freezer"];
+    let mut found = Vec::new();
+    for line in mounts.lines() {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let tree = PathBuf::from(fields[1]);
+        let lists = |file: &str| {
+            let text = fs::read_to_string(tree.join(file)).unwrap_or_default();
+            ["cpu", "cpuset"].iter().all(|name| text.split_whitespace().any(|one| one == *name))
+        };
+        if fields[2] == "cgroup2" && lists("cgroup.controllers") {
+            if !lists("cgroup.subtree_control") && !Path::new("/run/systemd/system").exists() {
+                fs::write(tree.join("cgroup.subtree_control"), "+cpu +cpuset").unwrap();
+            }
+            return lists("cgroup.subtree_control").then(|| vec![tree]);
+        }
+        if fields[2] == "cgroup" && fields[3].split(',').any(|word| wanted.contains(&word)) {
+            found.push(tree);
+        }
+    }
+    let has = |file: &str| found.iter().any(|tree| tree.join(file).exists());
+    (has("cpuset.cpus") && has("cpu.shares")).then_some(found)
+}
+
+impl Batch {
+    pub fn begin() -> Option<Self> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let Some(trees) = trees() else {
+            println!("SKIPPED: no control groups with cpu and cpuset here");
+            return None;
+        };
+        let name = format!("roost-test-lend-{}-{number}", std::process::id());
+        let folders: Vec<PathBuf> = trees.iter().map(|tree| tree.join(&name)).collect();
+        let mut process = Command::new("sh");
+        process.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        for folder in &folders {
+            if let Err(error) = fs::create_dir(folder) {
+                println!("SKIPPED: {}: {error}", folder.display());
+                return None;
+            }
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                if let Ok(text) = fs::read_to_string(folder.parent().unwrap().join(file)) {
+                    let _ = fs::write(folder.join(file), text);
+                }
+            }
+        }
+        let process = process.spawn().unwrap();
+        for folder in &folders {
+            fs::write(folder.join("cgroup.procs"), process.id().to_string()).unwrap();
+        }
+        let batch = Self { name, folders, process };
+        batch.write("cpu.shares", "512");
+        batch.write("cpu.weight", "50");
+        Some(batch)
+    }
+
+    pub fn read(&self, file: &str) -> String {
+        let texts = self.folders.iter().filter_map(|folder| fs::read_to_string(folder.join(file)).ok());
+        texts.map(|text| text.trim().to_owned()).next().unwrap_or_default()
+    }
+
+    pub fn write(&self, file: &str, text: &str) {
+        for folder in &self.folders {
+            if folder.join(file).exists() {
+                fs::write(folder.join(file), text).unwrap();
+            }
+        }
+    }
+
+    /// The texts of all files that lending changes. A list of version 2 that has been set cannot be emptied
+    /// while there are processes: all CPUs are the same.
+    pub fn state(&self) -> [String; 6] {
+        let all = linux::online_cpus(&Root::system()).unwrap().to_string();
+        ["cpu.idle", "cpu.shares", "cpu.weight", "cpuset.cpus", "freezer.state", "cgroup.freeze"]
+            .map(|file| self.read(file))
+            .map(|text| if text == all { String::new() } else { text })
+    }
+
+    pub fn is_frozen(&self) -> bool {
+        self.read("freezer.state") == "FROZEN" || self.read("cgroup.freeze") == "1"
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.write("freezer.state", "THAWED");
+        self.write("cgroup.freeze", "0");
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        for folder in &self.folders {
+            for _ in 0..1000 {
+                match fs::remove_dir(folder) {
+                    Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    _ => break,
+                }
+            }
+        }
+    }
+}
