@@ -38,7 +38,8 @@ fn a_group_works_on_lent_cpus_alone_and_stands_still_without() {
     linux::lendable(&root, &batch.name).unwrap();
     assert_eq!(batch.state(), before, "a look changes nothing");
     let mut lending = open(&batch, &root).unwrap();
-    until("it stands still until it is lent a CPU", || batch.is_frozen());
+    until("it stands still until it is lent a CPU", || lending.stands());
+    assert!(batch.is_frozen());
     assert_eq!(batch.read("cpu.idle"), "1");
     let cpu = last_cpu();
     lending.lend(&cpu);
@@ -50,7 +51,7 @@ fn a_group_works_on_lent_cpus_alone_and_stands_still_without() {
     lending.lend(&cpu);
     assert_eq!(batch.read("cpuset.cpus"), cpu.to_string());
     lending.lend(&CpuList::default());
-    until("all CPUs are needed", || batch.is_frozen());
+    until("all CPUs are needed", || lending.stands());
     let stood = lending.used();
     std::thread::sleep(std::time::Duration::from_millis(20));
     assert_eq!(lending.used(), stood);
