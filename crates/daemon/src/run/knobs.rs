@@ -105,8 +105,8 @@ impl Daemon {
             Some(park) => park,
             None => match Park::open(&self.arbiter.active) {
                 Ok(park) => self.park.insert(park),
-                // The daemon governs without claims if no other task was to leave a CPU.
-                Err(error) if scope.is_empty() => {
+                // The daemon governs without claims if no other task was to leave a CPU or to have one.
+                Err(error) if scope.is_empty() && self.config.lend.is_none() => {
                     self.say_once(&format!("other processes do not know which CPUs are needed: {error}"));
                     return Ok(());
                 }
