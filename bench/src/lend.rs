@@ -10,19 +10,21 @@ use crate::exit::{Exit, coded};
 use crate::harness::figure::{Figure, Of, quantile};
 use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::{Context as _, Result};
-use linux::EndsWithParent as _;
+use batch::Batch;
 use linux::{Lending, Root};
 use machine::{CpuId, CpuList, Duration, Instant};
 use rustix::thread::{CpuSet, Pid, gettid, sched_setaffinity};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread::Thread;
 use workload::Random;
+
+#[path = "../../crates/linux/tests/it/batch.rs"]
+#[allow(dead_code)]
+mod batch;
 
 /// Measure how soon a service has a lent CPU back
 #[derive(clap::Args, Debug)]
@@ -39,24 +41,17 @@ pub struct Args {
     events: u32,
     #[command(flatten)]
     output: Output,
-    /// Be a process of the batch work, which never sleeps
-    #[arg(long, hide = true)]
-    child: bool,
 }
 
 const TREATMENTS: [&str; 3] = ["idle", "lent", "shared"];
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.child {
-        loop {
-            std::hint::spin_loop();
-        }
-    }
     let cpus = linux::allowed_cpus()?;
     let (Some(&home), Some(&away)) = (cpus.0.first(), cpus.0.last().filter(|_| cpus.0.len() > 1)) else {
         return Err(coded(Exit::Unsupported, "lend needs two CPUs: one of the service's own, one to lend"));
     };
-    let batch = Batch::begin(cpus.0.len())?;
+    let batch = Batch::begin(cpus.0.len())
+        .ok_or_else(|| coded(Exit::Unsupported, "lend needs root, and control groups with cpu and cpuset"))?;
     let service = Service::begin();
     linux::pin_current_thread_to(&CpuList([home].into()))?;
     let mut random = Random::new(SEED, 1);
@@ -70,7 +65,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                 Some(Lending::open(&Root::system(), &batch.name, &BTreeSet::new(), "roost-bench lend", None)?)
             }
         };
-        batch.stay_on(if lending.is_some() { &cpus } else { &there })?;
+        batch.write("cpuset.cpus", &if lending.is_some() { &cpus } else { &there }.to_string());
         let (mut waits, mut stops) = (Vec::new(), Vec::new());
         for _ in 0..args.events {
             service.place(home)?;
@@ -167,82 +162,4 @@ impl Service {
         }
         None
     }
-}
-
-/// Processes that never sleep, in a group of their own.
-struct Batch {
-    name: String,
-    folders: Vec<PathBuf>,
-    processes: Vec<Child>,
-}
-
-impl Batch {
-    fn begin(count: usize) -> Result<Self> {
-        let name = format!("roost-bench-lend-{}", std::process::id());
-        let folders: Vec<PathBuf> = trees().iter().map(|tree| tree.join(&name)).collect();
-        let mut batch = Self { name, folders, processes: Vec::new() };
-        let own = crate::product::own()?;
-        for folder in &batch.folders {
-            fs::create_dir(folder).map_err(|cause| {
-                coded(Exit::Unsupported, format!("{}: {cause}\nhint: run as root", folder.display()))
-            })?;
-            for file in ["cpuset.cpus", "cpuset.mems"] {
-                // In version 2 there is none above, and empty is as above.
-                if let Ok(text) = fs::read_to_string(folder.with_file_name(file)) {
-                    let _ = fs::write(folder.join(file), text.trim());
-                }
-            }
-        }
-        for _ in 0..count {
-            let mut process = Command::new(&own);
-            process.args(["lend", "--child"]).stdin(Stdio::null()).ends_with_parent();
-            let process = process.spawn().context("starting a batch process")?;
-            for folder in &batch.folders {
-                fs::write(folder.join("cgroup.procs"), process.id().to_string())
-                    .with_context(|| format!("moving it to {}", folder.display()))?;
-            }
-            batch.processes.push(process);
-        }
-        Ok(batch)
-    }
-
-    fn stay_on(&self, cpus: &CpuList) -> Result<()> {
-        let files = self.folders.iter().map(|folder| folder.join("cpuset.cpus"));
-        files.filter(|file| file.exists()).try_for_each(|file| {
-            fs::write(&file, cpus.to_string()).with_context(|| format!("writing {}", file.display()))
-        })
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        for process in &mut self.processes {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        for folder in &self.folders {
-            for _ in 0..1000 {
-                match fs::remove_dir(folder) {
-                    Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-                        std::thread::sleep(std::time::Duration::from_millis(1));
-                    }
-                    _ => break,
-                }
-            }
-        }
-    }
-}
-
-/// The trees of control groups that a group of batch work is in: of version 2 one, of version 1 one for
-/// each controller.
-fn trees() -> Vec<PathBuf> {
-    let root = PathBuf::from("/sys/fs/cgroup");
-    if root.join("cgroup.controllers").exists() {
-        return vec![root];
-    }
-    ["cpuset", "cpu", "cpuacct", "freezer"]
-        .map(|tree| root.join(tree))
-        .into_iter()
-        .filter(|tree| tree.exists())
-        .collect()
 }

@@ -24,7 +24,7 @@ struct Theirs {
     listen: Vec<String>,
     #[arg(short = 'm', long, default_value_t = 64)]
     memory_limit: u64,
-    #[arg(short = 'c', long, default_value_t = 1024)]
+    #[arg(short = 'c', long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     conn_limit: u32,
     #[arg(short = 't', long)]
     threads: Option<u16>,
@@ -81,6 +81,8 @@ struct Theirs {
     listen_backlog: Option<String>,
     #[arg(short = 'N', long)]
     napi_ids: Option<String>,
+    /// Lines of Debian's file, which its start script reads: `logfile FILE` and `verbose`.
+    of_debian: Vec<String>,
 }
 
 /// The same as options of `roost serve`, and a sentence for each that is not taken.
@@ -99,16 +101,22 @@ pub struct Translated {
 
 /// Arguments in one text, or a file's lines with remarks.
 pub fn translate(text: &str) -> Result<Translated> {
-    if text.contains(['"', '\'', '\\', '$']) {
+    let lines = || text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    if lines().any(|line| line.contains(['"', '\'', '\\', '$'])) {
         return Err(refused("quotes, \\ and $ are not read: write the arguments as memcached gets them"));
     }
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
-    let words = lines.flat_map(str::split_ascii_whitespace);
+    let words = lines().flat_map(str::split_ascii_whitespace);
     let theirs = Theirs::try_parse_from(words).map_err(|error| {
         let told = error.to_string();
         let first = told.lines().next().unwrap_or_default().trim_start_matches("error: ");
         refused(&format!("{first}\nhint: the options are those of memcached 1.6.45"))
     })?;
+    if let Some(first) = theirs.of_debian.first().filter(|word| !["verbose", "logfile"].contains(&&***word)) {
+        return Err(refused(&format!("{first}: options begin with -")));
+    }
+    if theirs.port == 0 && theirs.unix_socket.is_none() {
+        return Err(refused("-p 0: no TCP, and no -s either: it would listen nowhere"));
+    }
     if let Some(reason) = ruled_out(&theirs) {
         return Err(refused(&reason));
     }
@@ -175,6 +183,8 @@ fn without_effect(theirs: &Theirs) -> Vec<String> {
     let user = theirs.user.as_deref().unwrap_or_default();
     note(theirs.user.is_some(), format!("-u {user} is not taken: start it as that user (User= of a unit)"));
     note(theirs.daemon, "-d is not taken: it stays in the foreground, as systemd wants it".to_owned());
+    let words = theirs.of_debian.join(" ");
+    note(!words.is_empty(), format!("{words} is not taken: it writes to standard error"));
     note(theirs.pidfile.is_some(), "-P is not taken: no file of the process's number is written".to_owned());
     note(theirs.memory_file.is_some(), "-e is not taken: items do not outlive the process".to_owned());
     note(theirs.lock_memory, "-k is not taken: say MemorySwapMax=0 in the unit".to_owned());
@@ -238,16 +248,14 @@ mod tests {
         assert_eq!((found.listen.join(" "), found.port), ("127.0.0.1 ::1".to_owned(), 11311));
         assert_eq!((found.workers, found.connections), (Some(4), 2000));
         assert_eq!((&*found.memory_limit, &*found.max_item_size), ("512m", "2m"));
-        assert_eq!(found.notes.len(), 2, "{:?}", found.notes);
-        assert!(
-            found.notes[0].contains("User=") && found.notes[1].starts_with("-v steers a part"),
-            "{:?}",
-            found.notes
-        );
-        let file = "# memcached default config file\n-d\n\n-m 64\n-p 11211  # the port\n-l 10.0.0.7:11212\n";
+        let [user, steers] = &found.notes[..] else { panic!("{:?}", found.notes) };
+        assert!(user.contains("User=") && steers.starts_with("-v steers a part"), "{user} {steers}");
+        let file =
+            "# it's $1 \"file\"\n-d\nlogfile /l/m.log\n-m 64\n-p 11211  # the port\n-l 10.0.0.7:11212\n";
         let found = translate(file).unwrap();
         assert_eq!((found.listen.join(" "), found.port), ("10.0.0.7".to_owned(), 11212));
         assert_eq!((&*found.memory_limit, found.connections, found.workers), ("64m", 1024, None));
+        assert!(found.notes.iter().any(|note| note.starts_with("logfile /l/m.log is not taken")));
         let found = translate("-m64 --port=1 --conn-limit=7 -o modern,hashpower=20").unwrap();
         assert_eq!((found.port, found.connections, &*found.memory_limit), (1, 7, "64m"));
         assert!(found.notes.iter().any(|note| note.contains("-o modern,hashpower=20")));
@@ -275,6 +283,9 @@ mod tests {
             ("-l 127.0.0.1:1,127.0.0.1:2", "one port"),
             ("-q 7", "memcached 1.6.45"),
             ("-p many", "many"),
+            ("-p 0", "nowhere"),
+            ("-c 0", "'0'"),
+            ("-m 64 memory", "memory: options"),
             ("-P '$PID'", "quotes"),
         ] {
             let error = translate(text).unwrap_err().to_string();

@@ -24,14 +24,15 @@
 //!   service.
 //!
 //! Not here: bandwidth of memory and of the last-level cache, which the group shares with the service, and
-//! hyperthreads, two of which share a core.
+//! hyperthreads, two of which share a core. The kernel gives `cpu.idle` to normal tasks: a real-time
+//! thread of the group would keep its CPU until the freezer stops it.
 
 use crate::Root;
-use crate::freezer::{Freezer, FreezerError, FreezerOptions, Frozen, processes_of, survey};
+use crate::freezer::{Freezer, FreezerError, FreezerOptions, Frozen, is_same_group, survey};
 use crate::journal::{ChangeError, Checkpoint, Journal};
 use crate::knob::{CGROUPS, path_of};
 use crate::lock::LockError;
-use crate::root::FileError;
+use crate::processes::service::cgroup_folder;
 use machine::{CpuList, Duration};
 use std::collections::BTreeSet;
 
@@ -58,8 +59,8 @@ pub struct Lending {
     cpuset: String,
     idle: String,
     weight: Option<String>,
-    /// The CPU time of the group so far, and its unit.
-    used: Option<Used>,
+    /// The file of the group's CPU time so far: `cpu.stat`, or `cpuacct.usage` of version 1.
+    used: Option<String>,
     used_before: Duration,
     lent: CpuList,
     /// Reasons that were told, each once.
@@ -68,14 +69,6 @@ pub struct Lending {
     // Fields drop in this order: the group goes on only after it has its own CPUs again.
     journal: Journal,
     freezer: Freezer,
-}
-
-#[derive(Debug)]
-enum Used {
-    /// `usage_usec` in the group's `cpu.stat`, version 2.
-    Stat(String),
-    /// `cpuacct.usage` of version 1, in nanoseconds.
-    Account(String),
 }
 
 impl Lending {
@@ -89,15 +82,12 @@ impl Lending {
         checkpoint: Option<Checkpoint>,
     ) -> Result<Self, LendError> {
         let path = by_path(group);
-        let members = processes_of(root, &path)?;
-        let find = |file| file_of(root, group, file, &members);
-        let [cpuset, idle] = needed_files(root, group, &members)?;
+        let folder = cgroup_folder(root, &path).map_err(FreezerError::from)?;
+        let find = |file| file_of(root, &folder, file);
+        let [cpuset, idle] = needed_files(root, &folder, group)?;
         let weight = ["cpu.weight", "cpu.shares"].into_iter().find_map(find);
-        let stat = |file: &String| {
-            root.text(file).is_ok_and(|text| text.lines().any(|line| line.starts_with("usage_usec ")))
-        };
-        let used = (find("cpu.stat").filter(stat).map(Used::Stat))
-            .or_else(|| find("cpuacct.usage").map(Used::Account));
+        let mut files = ["cpu.stat", "cpuacct.usage"].into_iter().filter_map(find);
+        let used = files.find(|file| cpu_time(root, file).is_some());
         let freezer = Freezer::open(root, &[path], services, FreezerOptions::new(holder))?;
         let journal = Journal::begin(root, holder, checkpoint)?;
         let mut lending = Self {
@@ -131,9 +121,7 @@ impl Lending {
     /// The group has these CPUs from now on, and no others.
     pub fn lend(&mut self, cpus: &CpuList) {
         if cpus.0.is_empty() {
-            if !self.lent.0.is_empty() {
-                self.stop();
-            }
+            self.stop();
             return;
         }
         // Another program's change of the file is repaired too.
@@ -142,7 +130,8 @@ impl Lending {
         if *cpus == self.lent && is_set {
             return;
         }
-        if let Err(error) = self.journal.set(&self.cpuset, &cpus.to_string()) {
+        let set = self.journal.set(&self.idle, "1").map(drop);
+        if let Err(error) = set.and_then(|()| self.journal.set(&self.cpuset, &cpus.to_string()).map(drop)) {
             self.tell(format!("it is lent nothing: {error}"));
             self.stop();
             return;
@@ -224,16 +213,7 @@ impl Lending {
     }
 
     fn used_until_now(&self) -> Option<Duration> {
-        match self.used.as_ref()? {
-            Used::Stat(path) => {
-                let text = self.root.text(path).ok()?;
-                let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
-                Some(Duration::from_micros(line.trim().parse().ok()?))
-            }
-            Used::Account(path) => {
-                Some(Duration::from_nanos(self.root.text(path).ok()?.trim().parse().ok()?))
-            }
-        }
+        cpu_time(&self.root, self.used.as_ref()?)
     }
 
     fn tell(&mut self, notice: String) {
@@ -252,7 +232,7 @@ impl Drop for Lending {
 /// Whether the group could be lent CPUs now. Nothing is held or changed.
 pub fn lendable(root: &Root, group: &str) -> Result<(), LendError> {
     let path = by_path(group);
-    needed_files(root, group, &processes_of(root, &path)?)?;
+    needed_files(root, &cgroup_folder(root, &path).map_err(FreezerError::from)?, group)?;
     survey(root, &[path], &BTreeSet::new(), &[])?;
     Ok(())
 }
@@ -262,30 +242,34 @@ fn by_path(group: &str) -> String {
     format!("/{}", group.trim_matches('/'))
 }
 
-fn needed_files(root: &Root, group: &str, members: &BTreeSet<u32>) -> Result<[String; 2], LendError> {
-    let find = |file, controller| {
-        file_of(root, group, file, members).ok_or_else(|| missing(root, group, file, controller))
-    };
+fn needed_files(root: &Root, folder: &str, group: &str) -> Result<[String; 2], LendError> {
+    let find =
+        |file, controller| file_of(root, folder, file).ok_or_else(|| missing(root, group, file, controller));
     Ok([find("cpuset.cpus", "cpuset")?, find("cpu.idle", "cpu")?])
 }
 
-/// This file of the group: in the tree of version 2, or in version 1 in the tree that has it, if the
-/// group of that name there holds the same processes.
-fn file_of(root: &Root, group: &str, file: &str, members: &BTreeSet<u32>) -> Option<String> {
-    let below = group.trim_matches('/');
-    let below = below.strip_prefix(CGROUPS).map_or(below, |below| below.trim_start_matches('/'));
+/// This file of the group in `folder`: there, or in the tree that has it, if the group of that name there
+/// holds the same processes.
+fn file_of(root: &Root, folder: &str, file: &str) -> Option<String> {
     let trees = root.names(CGROUPS).unwrap_or_default();
-    // A path may begin with the tree's own folder.
-    let (first, rest) = below.split_once('/').unwrap_or((below, ""));
-    let inside = if trees.iter().any(|tree| tree == first) && !rest.is_empty() { rest } else { below };
-    let whole = [below, inside].map(|path| format!("{CGROUPS}/{path}"));
-    let twins = trees.iter().map(|tree| format!("{CGROUPS}/{tree}/{inside}"));
-    let mut folders = whole.into_iter().chain(twins);
-    let folder = folders.find(|folder| {
-        root.has(&format!("{folder}/{file}")) == Some(true)
-            && processes_of(root, folder).is_ok_and(|there| there == *members)
-    })?;
-    Some(format!("{folder}/{file}"))
+    let below = folder.strip_prefix(CGROUPS)?.trim_start_matches('/');
+    // The first part may be the tree's own folder, or the group's.
+    let inside = below.split_once('/').map(|(_, rest)| rest).into_iter().chain([below]);
+    let twins = inside.flat_map(|inside| trees.iter().map(move |tree| format!("{CGROUPS}/{tree}/{inside}")));
+    let mut folders = std::iter::once(folder.to_owned()).chain(twins);
+    let has = |folder: &String| root.has(&format!("{folder}/{file}")) == Some(true);
+    let found = folders.find(|twin| has(twin) && (twin == folder || is_same_group(root, folder, twin)))?;
+    Some(format!("{found}/{file}"))
+}
+
+/// CPU time by a group's `cpu.stat`, in microseconds, or by its `cpuacct.usage`, in nanoseconds.
+fn cpu_time(root: &Root, file: &str) -> Option<Duration> {
+    let text = root.text(file).ok()?;
+    if file.ends_with("cpuacct.usage") {
+        return Some(Duration::from_nanos(text.trim().parse().ok()?));
+    }
+    let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+    Some(Duration::from_micros(line.trim().parse().ok()?))
 }
 
 fn missing(root: &Root, group: &str, file: &'static str, controller: &str) -> LendError {
@@ -296,10 +280,4 @@ fn missing(root: &Root, group: &str, file: &'static str, controller: &str) -> Le
         format!("make the group in the tree of {controller} too, and move the same processes there")
     };
     LendError::Missing { group: group.to_owned(), file, fix }
-}
-
-impl From<FileError> for LendError {
-    fn from(error: FileError) -> Self {
-        Self::Group(error.into())
-    }
 }

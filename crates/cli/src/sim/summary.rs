@@ -36,7 +36,7 @@ pub fn of_run(results: &Results, columns: usize) -> String {
     let power = ["throughput", "core_watts", "cpu_watts", "server_watts", "joules_per_request"];
     let heading = format!("power, {}; cpu is cores and uncore", energy_sources(results));
     part(&heading, of_figures(entries, &plain(&power)));
-    let heading = "floor: watts that no policy can go below, and how far above it each is";
+    let heading = "floor: watts below which no policy keeps the goal, and how far above it each is";
     part(heading, floors(entries));
     let (heading, table) = differences(results);
     part(&heading, table);

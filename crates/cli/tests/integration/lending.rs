@@ -42,7 +42,7 @@ fn batch_work_has_the_cpus_that_a_service_left_and_its_settings_back_after_any_e
         return skipped(name, "one CPU: there is none to lend");
     }
     let _alone = IdleLimits::alone();
-    let Some(batch) = Batch::begin() else { return };
+    let Some(batch) = Batch::begin(1) else { return };
     let before = batch.state();
     let folder = tempfile::tempdir().expect("a folder");
     let memcached = Memcached::start(folder.path());

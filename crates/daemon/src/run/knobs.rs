@@ -120,16 +120,17 @@ impl Daemon {
     }
 
     /// Takes hold of the group that has the CPUs which no service needs, or lets go of one that is
-    /// named no longer.
+    /// named no longer. While no service is governed, no CPU is known to be free: the group is left alone.
     pub(super) fn hold_lending(&mut self) -> Result<(), LendError> {
         let Some(park) = self.park.clone().filter(|_| !self.dry_run) else { return Ok(()) };
         let has = park.lent().map(|lent| lent.to);
-        let wanted = self.config.lend.as_ref().map(Borrower::group);
+        let services = self.processes();
+        let wanted = self.config.lend.as_ref().map(Borrower::group).filter(|_| !services.is_empty());
         if has.as_deref() == wanted {
             return Ok(());
         }
         let lines = park.lend_to(None);
-        let opened = wanted.map(|group| Lending::open(&self.root, group, &self.processes(), NAME, None));
+        let opened = wanted.map(|group| Lending::open(&self.root, group, &services, NAME, None));
         let held = opened.transpose().map(|lending| {
             if lending.is_some() {
                 park.lend_to(lending);
@@ -154,7 +155,7 @@ impl Daemon {
         }
         let services = self.processes();
         let Some(park) = &self.park else { return };
-        if park.lent().is_some() {
+        if park.lent().is_some() && !services.is_empty() {
             let lent = park.lend_beside(&services);
             report.entries.extend(lent.map(|lent| lent.entry("other processes' needs", NAME)));
         } else if self.lends_at <= linux::now() {

@@ -514,3 +514,26 @@ fn a_second_daemon_in_the_run_folder_is_refused_with_the_first_ones_name() {
     let own = Running::of(std::process::id()).to_string();
     assert!(refused.message.contains(&own), "{}", refused.message);
 }
+
+#[test]
+fn a_group_is_lent_nothing_and_left_alone_while_no_service_is_governed() {
+    const BATCH: &str = "sys/fs/cgroup/batch.slice";
+    let keys = "lend = \"cgroup:batch.slice\"\n[[service]]\nname = \"shop\"\nport = 9\npolicy = \"fixed\"\n";
+    let mut round = Round::start("", false);
+    let files = "cgroup.procs=4242 cgroup.freeze=0 cpuset.cpus= cpu.idle=0 cpu.weight=50";
+    for (file, text) in files.split(' ').filter_map(|pair| pair.split_once('=')) {
+        write(round.folder.path(), &format!("{BATCH}/{file}"), text);
+    }
+    write(round.folder.path(), &format!("{BATCH}/cgroup.events"), "populated 1\nfrozen 0");
+    write(round.folder.path(), "proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0");
+    write(round.folder.path(), "sys/fs/cgroup/cgroup.controllers", "cpuset cpu");
+    write(round.folder.path(), "proc/4242/stat", "4242 (batch) R 1 0 0");
+    round.end();
+    round.begin(keys, false);
+    let Ok(Answer::Status { lent, .. }) = crate::control::ask(&round.socket(), &Ask::Status) else {
+        panic!("a status");
+    };
+    assert_eq!(lent, None);
+    let read = |file: &str| fs::read_to_string(round.folder.path().join(BATCH).join(file)).unwrap();
+    assert_eq!([read("cgroup.freeze"), read("cpu.idle"), read("cpu.weight")], ["0\n", "0\n", "50\n"]);
+}

@@ -381,6 +381,16 @@ fn named(root: &Root, processes: &BTreeSet<u32>) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
+/// Whether both folders hold one group, of which processes are born and end all the time: a process that
+/// is there in two looks at one is there in the look at the other between them.
+pub(crate) fn is_same_group(root: &Root, one: &str, other: &str) -> bool {
+    let [ones, others, ones_later, others_later] =
+        [one, other, one, other].map(|folder| members(root, folder));
+    ones.intersection(&ones_later).all(|process| others.contains(process))
+        && others.intersection(&others_later).all(|process| ones_later.contains(process))
+        && ones_later.is_empty() == others_later.is_empty()
+}
+
 /// All processes below a folder.
 fn members(root: &Root, folder: &str) -> BTreeSet<u32> {
     let mut members = BTreeSet::new();

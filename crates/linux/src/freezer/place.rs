@@ -1,6 +1,6 @@
 //! The place where a unit is frozen, or why it must not be.
 
-use super::{FreezerError, FreezerWay, members, named, needed};
+use super::{FreezerError, FreezerWay, is_same_group, members, named, needed};
 use crate::Root;
 use crate::cpuset::cgroups::cgroups;
 use crate::knob::CGROUPS;
@@ -97,7 +97,7 @@ impl Place {
             inside.iter().flat_map(|(_, group)| trees.iter().map(move |tree| format!("{tree}/{group}")));
         for twin in twins {
             // The same name may be another group there.
-            if members(root, &twin) == members(root, folder)
+            if is_same_group(root, &twin, folder)
                 && let Some(place) = Self::in_tree(root, &twin, without)
             {
                 return Ok(place);

@@ -1,16 +1,16 @@
 //! Batch work in a control group of its own, of either version: where CPUs are lent.
 
-use linux::Root;
+use linux::{EndsWithParent as _, Root};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A group with one process that never sleeps.
+/// A group of processes that never sleep.
 pub struct Batch {
     pub name: String,
     folders: Vec<PathBuf>,
-    pub process: Child,
+    pub processes: Vec<Child>,
 }
 
 /// The trees that have these controllers: one in version 2, several in version 1. Without systemd no
@@ -41,7 +41,7 @@ fn trees() -> Option<Vec<PathBuf>> {
 }
 
 impl Batch {
-    pub fn begin() -> Option<Self> {
+    pub fn begin(count: usize) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let Some(trees) = trees() else {
@@ -50,9 +50,8 @@ impl Batch {
         };
         let name = format!("roost-test-lend-{}-{number}", std::process::id());
         let folders: Vec<PathBuf> = trees.iter().map(|tree| tree.join(&name)).collect();
-        let mut process = Command::new("sh");
-        process.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-        for folder in &folders {
+        let mut batch = Self { name, folders, processes: Vec::new() };
+        for folder in &batch.folders {
             if let Err(error) = fs::create_dir(folder) {
                 println!("SKIPPED: {}: {error}", folder.display());
                 return None;
@@ -63,14 +62,22 @@ impl Batch {
                 }
             }
         }
-        let process = process.spawn().unwrap();
-        for folder in &folders {
-            fs::write(folder.join("cgroup.procs"), process.id().to_string()).unwrap();
+        for _ in 0..count {
+            let mut process = Command::new("sh");
+            process.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).ends_with_parent();
+            batch.add(process);
         }
-        let batch = Self { name, folders, process };
         batch.write("cpu.shares", "512");
         batch.write("cpu.weight", "50");
         Some(batch)
+    }
+
+    pub fn add(&mut self, mut process: Command) {
+        let process = process.spawn().unwrap();
+        for folder in &self.folders {
+            fs::write(folder.join("cgroup.procs"), process.id().to_string()).unwrap();
+        }
+        self.processes.push(process);
     }
 
     pub fn read(&self, file: &str) -> String {
@@ -104,8 +111,10 @@ impl Drop for Batch {
     fn drop(&mut self) {
         self.write("freezer.state", "THAWED");
         self.write("cgroup.freeze", "0");
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
         for folder in &self.folders {
             for _ in 0..1000 {
                 match fs::remove_dir(folder) {

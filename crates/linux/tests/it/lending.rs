@@ -4,7 +4,7 @@
 
 use crate::batch::Batch;
 use crate::service::machine;
-use linux::{LendError, Lending, Root, Step, restore};
+use linux::{EndsWithParent as _, LendError, Lending, Root, Step, restore};
 use machine::{CpuList, Duration};
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -32,7 +32,7 @@ fn until(why: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_group_works_on_lent_cpus_alone_and_stands_still_without() {
-    let Some(batch) = Batch::begin() else { return };
+    let Some(batch) = Batch::begin(1) else { return };
     let (_folder, root) = machine();
     let before = batch.state();
     linux::lendable(&root, &batch.name).unwrap();
@@ -64,9 +64,9 @@ fn a_group_works_on_lent_cpus_alone_and_stands_still_without() {
 
 #[test]
 fn a_group_that_holds_a_service_or_is_held_already_is_refused() {
-    let Some(batch) = Batch::begin() else { return };
+    let Some(batch) = Batch::begin(1) else { return };
     let (_folder, root) = machine();
-    let service = BTreeSet::from([batch.process.id()]);
+    let service = BTreeSet::from([batch.processes[0].id()]);
     let error = Lending::open(&root, &batch.name, &service, "a test", None).unwrap_err().to_string();
     assert!(error.contains("critical processes") && error.contains("hint:"), "{error}");
     let held = open(&batch, &root).unwrap();
@@ -75,6 +75,18 @@ fn a_group_that_holds_a_service_or_is_held_already_is_refused() {
     drop(held);
     let error = Lending::open(&root, "roost-test-no-such", &BTreeSet::new(), "a test", None).unwrap_err();
     assert!(error.to_string().contains("roost-test-no-such"), "{error}");
+}
+
+#[test]
+fn a_group_whose_processes_are_born_and_die_all_the_time_is_found() {
+    let Some(mut batch) = Batch::begin(1) else { return };
+    let mut forks = Command::new("sh");
+    forks.args(["-c", "while :; do /bin/true; done"]).stdin(Stdio::null()).ends_with_parent();
+    batch.add(forks);
+    let (_folder, root) = machine();
+    for _ in 0..500 {
+        linux::lendable(&root, &batch.name).unwrap();
+    }
 }
 
 /// Not a test of its own: the body of the child process.
@@ -105,7 +117,7 @@ fn die() {
 
 #[test]
 fn a_kill_between_any_two_steps_is_undone() {
-    let Some(batch) = Batch::begin() else { return };
+    let Some(batch) = Batch::begin(1) else { return };
     let before = batch.state();
     let (mut step, mut changed) = (1, 0);
     loop {

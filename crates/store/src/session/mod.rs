@@ -259,17 +259,20 @@ impl Session {
                 };
                 (whole, answer)
             }
-            Request::Store(request) if is_set(&request) => {
-                self.greeting_refused(request.length);
-                (line.length, &b"CLIENT_ERROR auth token too long\r\n"[..])
-            }
             other => {
-                if let Request::Store(memcache::request::Store { length, .. })
-                | Request::MetaSet(memcache::meta::MetaSet { length, .. }) = other
-                {
-                    self.greeting_refused(length);
-                }
-                (line.length, &b"CLIENT_ERROR unauthenticated\r\n"[..])
+                let (value, answer) = match other {
+                    Request::Store(request) if is_set(&request) => {
+                        (request.length + reply::LINE_ENDING.len(), TOO_LONG)
+                    }
+                    Request::Store(request) => (request.length + reply::LINE_ENDING.len(), UNKNOWN),
+                    Request::MetaSet(request) => (request.length + reply::LINE_ENDING.len(), UNKNOWN),
+                    Request::Refused(refused) => (refused.value, UNKNOWN),
+                    _ => (0, UNKNOWN),
+                };
+                // A value follows that no user has said: the client is asked again behind it.
+                self.begun = value == 0;
+                self.swallow(0, value);
+                (line.length, answer)
             }
         };
         turn.requests += 1;
@@ -281,12 +284,6 @@ impl Session {
             turn.context.counters.auth_errors.raise(1);
         }
         Step::Used(said)
-    }
-
-    /// A value follows that no user has said: it is thrown away, and the client is asked again.
-    fn greeting_refused(&mut self, length: usize) {
-        self.begun = false;
-        self.state = State::Swallow(length + reply::LINE_ENDING.len());
     }
 
     #[inline]
@@ -408,6 +405,9 @@ impl Session {
 fn is_set(request: &memcache::request::Store<'_>) -> bool {
     request.verb == memcache::request::Verb::Set && request.compare.is_none()
 }
+
+const UNKNOWN: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
+const TOO_LONG: &[u8] = b"CLIENT_ERROR auth token too long\r\n";
 
 /// Bytes of `USER PASSWORD`; memcached takes 16 KiB.
 const LONGEST_PAIR: usize = 1024;

@@ -5,11 +5,13 @@
 //! password is plain text on the wire and in the file, so it keeps strangers on a trusted network
 //! from each other's caches, and no more.
 //!
-//! Invariant: a connection that has not said a pair of the file changes nothing and learns nothing of
-//! the items. All pairs are compared to their end, so the time tells nothing of them but the number.
+//! Invariants:
+//! - A connection that has not said a pair of the file changes nothing and learns nothing of the items.
+//! - All pairs are compared over the length that was said, so the time tells the number of pairs and
+//!   nothing of a password's letters.
+//! - No other user may write the file, or the name by which it is found.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use linux::{SafeError, SafeFolder};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
@@ -36,8 +38,8 @@ impl std::fmt::Debug for Pair {
 /// Why a file of users is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
-    #[error("{path}: {cause}", path = path.display())]
-    Unreadable { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    Unsafe(#[from] SafeError),
     #[error("{path}: other users may write it\nhint: chmod go-w {path}", path = path.display())]
     Writable { path: PathBuf },
     #[error("{path}: line {line}: write USER:PASSWORD, without a space in USER", path = path.display())]
@@ -82,13 +84,14 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
 const LONGEST: u64 = 1 << 20;
 
 fn read(path: &Path) -> Result<Vec<Pair>, UsersError> {
-    let unreadable = |cause| UsersError::Unreadable { path: path.to_owned(), cause };
-    let file = File::open(path).map_err(unreadable)?;
-    if file.metadata().map_err(unreadable)?.mode() & 0o022 != 0 {
+    let (folder, name) = SafeFolder::named(path)?;
+    let folder = folder.trusted()?;
+    let about = std::fs::metadata(path).map_err(|source| SafeError::Io { path: path.to_owned(), source })?;
+    if about.mode() & 0o022 != 0 {
         return Err(UsersError::Writable { path: path.to_owned() });
     }
-    let mut text = Vec::new();
-    file.take(LONGEST).read_to_end(&mut text).map_err(unreadable)?;
+    let owner = if about.uid() == 0 { 0 } else { rustix::process::geteuid().as_raw() };
+    let text = folder.read_of(&name, owner, LONGEST)?;
     let mut pairs = Vec::new();
     for (line, text) in text.split(|&byte| byte == b'\n').enumerate() {
         let text = text.strip_suffix(b"\r").unwrap_or(text);

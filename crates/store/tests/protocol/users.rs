@@ -46,6 +46,7 @@ fn a_stranger_changes_and_learns_nothing() {
             b"set k 0 0 16 noreply\r\nshop open sesamE\r\n",
             "CLIENT_ERROR authentication failure\r\n".to_owned(),
         ),
+        (&[&b"set "[..], &[b'k'; 251], b" 0 0 4\r\nevil\r\n"].concat(), refused.to_owned()),
         (b"set k 0 0 16\r\nshop open sesameXX", "CLIENT_ERROR bad command line termination\r\n".to_owned()),
     ] {
         let found = text(&server.answer(&[stream, HELLO]));
@@ -59,7 +60,7 @@ fn a_stranger_changes_and_learns_nothing() {
         "a greeting stores nothing"
     );
     let counts = (server.counters.auth_cmds.value(), server.counters.auth_errors.value());
-    assert_eq!(counts, (13, 12));
+    assert_eq!(counts, (14, 13));
     let (answers, closed) = server.converse(&[b"quit\r\n"]);
     assert!(closed && answers.is_empty());
 }
