@@ -241,6 +241,22 @@ mod tests {
     }
 
     #[test]
+    fn kernels_of_a_real_gpu_are_predicted() {
+        let files = [
+            include_str!("../../../../testdata/kernels/k-means.txt"),
+            include_str!("../../../../testdata/kernels/stream-cluster.txt"),
+        ];
+        for text in files {
+            let mut kernels = Kernels::new(KernelParams::default());
+            run(&mut kernels, K_MEANS, text.lines().map(|line| line.parse::<f64>().unwrap()));
+            let record = kernels.record(K_MEANS).unwrap();
+            assert!(record.predicted() > 500, "{record:?}");
+            assert!(record.within_tenth_rate().as_f64() >= 0.9, "{record:?}");
+            assert!(record.hit_rate().as_f64() >= 0.85, "{record:?}");
+        }
+    }
+
+    #[test]
     fn who_knows_the_law_is_hardly_better_and_a_change_is_followed() {
         let mut kernels = Kernels::new(KernelParams::default());
         let mut normal = normal(11);
