@@ -109,8 +109,8 @@ static inline int roost_wake_fail(roost_wake *planner, int fds[2], int error) {
 }
 
 /* Asks the planner for a ring, under a name that people will see. 0, or -1 and errno: ECONNREFUSED
- * or ENOENT where no planner listens, EAGAIN where it takes no connection for five seconds, EACCES
- * where the planner refuses, EPROTO where it speaks another version. */
+ * or ENOENT where no planner listens, EAGAIN where it does not answer for five seconds, as while it
+ * measures wake-up times, EACCES where the planner refuses, EPROTO where it speaks another version. */
 static inline int roost_wake_connect(roost_wake *planner, const char *socket_path, const char *name) {
     struct sockaddr_un address;
     struct timeval patience = {5, 0};
@@ -158,8 +158,9 @@ static inline int roost_wake_connect(roost_wake *planner, const char *socket_pat
     message.msg_iovlen = 1;
     message.msg_control = control.bytes;
     message.msg_controllen = sizeof control.bytes;
-    if (recvmsg(planner->stream, &message, MSG_CMSG_CLOEXEC) <= 0)
-        return roost_wake_fail(planner, fds, EPROTO);
+    ssize_t answered = recvmsg(planner->stream, &message, MSG_CMSG_CLOEXEC);
+    if (answered <= 0)
+        return roost_wake_fail(planner, fds, answered < 0 && errno == EAGAIN ? EAGAIN : EPROTO);
     struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
     if (!rights || rights->cmsg_type != SCM_RIGHTS || rights->cmsg_len != CMSG_LEN(sizeof fds))
         return roost_wake_fail(planner, fds, EACCES);

@@ -164,6 +164,36 @@ fn account<'a>(status: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
+fn a_caller_that_comes_while_waking_is_measured_has_its_answer_after_that() {
+    let _alone = IdleLimits::alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let socket = folder.path().join("roost.sock");
+    let mut planner = Command::new(ROOST)
+        .args(["wake", "--json", "--socket"])
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .ends_with_parent()
+        .spawn()
+        .expect("roost wake starts");
+    let mut lines = BufReader::new(planner.stderr.take().expect("piped"));
+    let mut said = String::new();
+    while !said.contains("measuring what waking takes") || !socket.exists() {
+        if lines.read_line(&mut said).expect("text") == 0 {
+            planner.wait().expect("it ended");
+            return skipped("wake", &said);
+        }
+    }
+    let asks = ["wake", "at", "--in", "2ms", "--cpus", &cpu().0.to_string(), "--socket"];
+    let asked = Command::new(ROOST).args(asks).arg(&socket).output().expect("roost runs");
+    assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
+    signal(planner.id(), "TERM");
+    lines.read_to_string(&mut said).expect("text");
+    assert!(planner.wait().expect("it ends").success(), "{said}");
+}
+
+#[test]
 fn a_request_over_shared_memory_opens_a_window_and_is_paid() {
     let Some(planner) = Planner::start("max_stay = \"10s\"") else { return };
     let before = limit(cpu());

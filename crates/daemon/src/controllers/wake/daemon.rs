@@ -67,6 +67,8 @@ impl WakeDaemon {
 
     fn open_on(options: &WakeOptions, machine: &Machine) -> Result<(Self, Vec<String>), WakeError> {
         let (root, limits, ends) = (Root::system(), &machine.arbiter.idle, &machine.ends);
+        // Callers wait while waking is measured, which takes seconds.
+        let arrivals = machine.callers.open().map_err(|cause| WakeError::Failed(cause.to_string()))?;
         let mut notices = Vec::new();
         // The kernel's timer is tried where it was asked for, or where waking is measured.
         let is_kernel_asked = match options.alarm {
@@ -156,7 +158,6 @@ impl WakeDaemon {
             None => None,
         };
         let failed = |cause: Errno| WakeError::Failed(format!("cannot listen: {cause}"));
-        let arrivals = machine.callers.open().map_err(|cause| WakeError::Failed(cause.to_string()))?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?;
         let handle = WakeHandle(Arc::new(Inner {
             shared: shared.clone(),
