@@ -78,6 +78,44 @@ fn the_goal_is_kept_at_every_load_for_little_more_than_the_least_power() {
 }
 
 #[test]
+fn with_an_error_budget_a_steady_load_ends_at_its_goal_for_less() {
+    let one_core = |seen: &Seen| seen.active == 1.0;
+    for way in EVERY_WAY {
+        for kilo in [20, 80, 200, 720] {
+            let of = |budget_gain: f64| {
+                let params = Params { budget_gain, queueing: way.0, graded: way.1, ..Params::default() };
+                let mut server = Server::new(params, None, 1);
+                let millis = if kilo < 200 { 12_000.0 } else { 4_000.0 };
+                run(&mut server, millis, f64::from(kilo) * 1e3);
+                run(&mut server, millis, f64::from(kilo) * 1e3)
+            };
+            let (fixed, budget) = (of(0.0), of(0.1));
+            let case = format!("{way:?} {kilo} kRPS: {budget:?}, with a fixed aim {fixed:?}");
+            assert!(budget.p99_us <= 300.0 * 1.03 && budget.watts <= fixed.watts * 1.001, "{case}");
+            // Steady clocks are coarser than the most aim.
+            assert!(!way.1 || one_core(&budget) || budget.p99_us >= 300.0 * 0.97, "{case}");
+        }
+    }
+}
+
+#[test]
+fn with_an_error_budget_bursts_and_steps_are_within_the_goal_too() {
+    let bursts = |millis: f64| if millis % 10.0 < 2.0 { 500e3 } else { 20e3 };
+    let steps = |millis: f64| if millis % 1_000.0 < 500.0 { 80e3 } else { 700e3 };
+    for (queueing, graded) in EVERY_WAY {
+        let params = Params { budget_gain: 0.1, queueing, graded, ..Params::default() };
+        let mut server = Server::new(params, None, 1);
+        for load in [&bursts as &dyn Fn(f64) -> f64, &steps] {
+            server.run(6_000.0, 1, load);
+            server.take();
+            server.run(6_000.0, 1, load);
+            let seen = server.take();
+            assert!(seen.p99_us <= 300.0 * 1.03 + seen.error_us, "{queueing:?} {graded} {seen:?}");
+        }
+    }
+}
+
+#[test]
 fn until_it_knows_the_requests_all_cores_are_ready() {
     let mut server = server(EVERY_WAY[0], 300);
     let strongest = server.plan;

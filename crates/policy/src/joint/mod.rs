@@ -18,7 +18,7 @@
 //! load's need. Three things make up for the model's limits:
 //! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is
 //!   missed by jumps of the load, which teach the model nothing, has plans made for the peaks
-//!   (`reserve`);
+//!   (`reserve`); with an error budget the aim follows the misses (`budget`);
 //! - more requests in the system than the active cores can do in time are an *alarm*. If the
 //!   fastest operating point is not enough, it begins a *surge*: as many cores as the queue and the
 //!   present rate need are woken, and all run in the fastest operating point until the queue is
@@ -42,9 +42,10 @@
 //! event is constant, and nothing is allocated but when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a
-//! `pace`; `search` chooses; `guard` watches; `correction` and `reserve` learn.
+//! `pace`; `search` chooses; `guard` watches; `correction`, `reserve` and `budget` learn.
 
 mod arrivals;
+mod budget;
 mod chain;
 mod correction;
 mod guard;
@@ -65,6 +66,7 @@ pub use server::Server;
 use crate::SleepState;
 use crate::frequency::{PointIndex, PointTable};
 use arrivals::{Arrivals, Load};
+use budget::Budget;
 use correction::{Correction, Kind};
 use guard::Guard;
 use machine::{CstateIndex, Duration, Instant};
@@ -120,6 +122,7 @@ pub struct Joint {
     service: Service,
     correction: Correction,
     reserve: Reserve,
+    budget: Budget,
 }
 
 impl Joint {
@@ -152,6 +155,7 @@ impl Joint {
             service: Service::new(),
             correction: Correction::new(params.queueing),
             reserve: Reserve::new(&params, now),
+            budget: Budget::new(&params),
         }
     }
 
@@ -195,6 +199,7 @@ impl Joint {
         self.in_system = in_system;
         self.service.record(compute, memory);
         self.correction.record(response);
+        self.budget.record(response, &self.params);
         if self.base.active < self.cores {
             self.reserve.record(response);
         }
@@ -293,8 +298,9 @@ impl Joint {
         let target_ns = self.params.target_ns();
         let predicted_ns = seen.map(|rated| self.params.expected_ns(rated.tail_ns));
         self.correction.end_epoch(self.base.speed.kind(), predicted_ns, &self.params);
-        let correction = &self.correction;
-        let goal_ns = |kind: Kind| self.params.aim * target_ns / correction.factor(kind);
+        self.budget.end_epoch(&self.params);
+        let (correction, aim) = (&self.correction, self.budget.aim());
+        let goal_ns = |kind: Kind| aim * target_ns / correction.factor(kind);
         let mut search = Search::new(model, dvfs_ns);
         let best = search.best(goal_ns(Kind::Steady), self.params.graded.then(|| goal_ns(Kind::Graded)));
         // A result that is good enough stays.

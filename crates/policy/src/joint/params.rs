@@ -77,6 +77,7 @@ pub struct Params {
     pub queueing: Queueing,
     pub graded: bool,
     pub aim: f64,
+    pub budget_gain: f64,
     #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
     #[serde(with = "machine::duration_text")]
@@ -108,6 +109,11 @@ impl Check for Params {
         number("aim", "plans are made for this share of the target")
             .above_zero_to(1.0)
             .source("ours: the rest is for what a model cannot know before it has been corrected"),
+        share(
+            "budget_gain",
+            "how much of the error budget that is left, or overspent, moves the aim at once",
+        )
+        .source("ours; 0 keeps the aim, 0.1 ends at the goal"),
         time("epoch", "time between two plans")
             .at_least(Duration::from_micros(100))
             .source("as Rubik's tables: some thousand requests at the papers' rates"),
@@ -143,6 +149,7 @@ impl Default for Params {
             queueing: Queueing::Shared,
             graded: true,
             aim: 0.95,
+            budget_gain: 0.0,
             epoch: Duration::from_millis(100),
             epoch_after_jump: Duration::from_millis(5),
             paced_elsewhere: false,

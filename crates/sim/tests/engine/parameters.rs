@@ -122,7 +122,7 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("lavd-compaction", &lavd::Params::default(), &["headroom", "spike"]));
     let weaver = dream_weaver::Params { busy_cores: Some(2), ..Default::default() };
     check(&faults("dreamweaver", &weaver, &["max_stall"]));
-    let joint = ["dvfs_delay", "rate_z", "correction_gains", "worth_changing"];
+    let joint = ["dvfs_delay", "rate_z", "correction_gains", "worth_changing", "budget_gain"];
     check(&faults("joint", &joint::Params::default(), &joint));
     check(&faults("menu", &MenuParams::default(), &[]));
     check(&faults("teo", &TeoParams::default(), &[]));
