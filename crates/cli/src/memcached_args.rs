@@ -56,9 +56,9 @@ struct Theirs {
     lock_memory: bool,
     #[arg(short = 'd', long)]
     daemon: bool,
-    // These steer parts of memcached alone.
     #[arg(short = 'X', long)]
     disable_dumping: bool,
+    // These steer parts of memcached alone.
     #[arg(short = 'W', long)]
     disable_watch: bool,
     #[arg(short = 'C', long)]
@@ -96,6 +96,7 @@ pub struct Translated {
     pub max_item_size: String,
     pub connections: u32,
     pub auth_file: Option<String>,
+    pub dump: bool,
     pub notes: Vec<String>,
 }
 
@@ -156,6 +157,7 @@ pub fn translate(text: &str) -> Result<Translated> {
         max_item_size: theirs.max_item_size,
         connections: theirs.conn_limit,
         auth_file: theirs.auth_file,
+        dump: !theirs.disable_dumping,
         notes,
     })
 }
@@ -190,7 +192,6 @@ fn without_effect(theirs: &Theirs) -> Vec<String> {
     note(theirs.lock_memory, "-k is not taken: say MemorySwapMax=0 in the unit".to_owned());
     note(theirs.enable_shutdown, "-A is not taken: end it by a signal".to_owned());
     let named = [
-        (theirs.disable_dumping, "-X"),
         (theirs.disable_watch, "-W"),
         (theirs.disable_cas, "-C"),
         (theirs.enable_largepages, "-L"),
@@ -211,7 +212,7 @@ fn without_effect(theirs: &Theirs) -> Vec<String> {
     notes
 }
 
-/// `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`, after `proto[...]:` and `tag[...]:`.
+/// `ADDRESS`, `ADDRESS:PORT`, `[ADDRESS]:PORT`, or a name in its place, after `proto[...]:` and `tag[...]:`.
 fn address_of(place: &str) -> Result<(String, Option<u16>)> {
     let mut rest = place;
     while let Some((word, after)) =
@@ -228,9 +229,15 @@ fn address_of(place: &str) -> Result<(String, Option<u16>)> {
     if let Ok(address) = rest.parse::<std::net::SocketAddr>() {
         return Ok((address.ip().to_string(), Some(address.port())));
     }
-    Err(refused(&format!(
-        "-l {place}: no address\nhint: write one in numbers, such as 127.0.0.1 or [::1]:11211"
-    )))
+    let (name, port) = match rest.split_once(':') {
+        Some((name, port)) => (name, port.parse().ok().map(Some)),
+        None => (rest, Some(None)),
+    };
+    let is_name =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    port.filter(|_| !name.is_empty() && is_name(name)).map(|port| (name.to_owned(), port)).ok_or_else(|| {
+        refused(&format!("-l {place}: no address\nhint: write one, such as 127.0.0.1 or [::1]:11211"))
+    })
 }
 
 fn refused(reason: &str) -> anyhow::Error {
@@ -265,6 +272,8 @@ mod tests {
                 .unwrap();
         assert_eq!((found.auth_file.as_deref(), found.unix_mode), (Some("/etc/auth"), 0o770));
         assert_eq!(found.listen, ["unix:/run/mc.sock"]);
+        let found = translate("-l localhost:11411 -X").unwrap();
+        assert_eq!((&*found.listen, found.port, found.dump), (&["localhost".to_owned()][..], 11411, false));
     }
 
     #[test]
@@ -279,7 +288,8 @@ mod tests {
             ("-l proto[binary]:127.0.0.1:1", "text and meta"),
             ("-s /run/x -a 9", "in octal"),
             ("-o ext_path=/d:1G", "not served"),
-            ("-l localhost", "in numbers"),
+            ("-l :11211", "no address"),
+            ("-l a:b:c", "no address"),
             ("-l 127.0.0.1:1,127.0.0.1:2", "one port"),
             ("-q 7", "memcached 1.6.45"),
             ("-p many", "many"),

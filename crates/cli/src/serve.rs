@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use machine::{CpuId, CpuList, Duration};
 use signal_hook::consts::SIGHUP;
 use std::io::Write as _;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const UNIX: &str = "unix:";
 #[derive(Clone, Parser)]
 #[command(after_long_help = include_str!("../help/serve.txt"))]
 pub struct Args {
-    /// Address to listen at, or unix:PATH for a socket; may be given several times
+    /// Address or name to listen at, or unix:PATH for a socket; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<String>,
     /// Permissions of the sockets of unix:PATH, in octal: 0660 lets the group connect as well
@@ -153,10 +153,11 @@ enum Actuator {
 
 /// Serves until a signal ends it.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (args, connections) = &translated(args)?;
+    let (args, theirs) = &translated(args)?;
     let mut parameters = parameters(args)?;
-    if let Some(connections) = *connections {
+    if let Some((connections, dump)) = *theirs {
         parameters.limits.connections = connections;
+        parameters.limits.dump &= dump;
     }
     if args.print_config {
         print!("{}", toml::to_string_pretty(&parameters).context("printing the configuration")?);
@@ -195,8 +196,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
 }
 
-/// The arguments with those of a memcached in their place, and its limit of connections.
-fn translated(args: &Args) -> Result<(Args, Option<u32>)> {
+/// The arguments with those of a memcached in their place, its limit of connections, and whether a client may
+/// list the items.
+fn translated(args: &Args) -> Result<(Args, Option<(u32, bool)>)> {
     let Some(theirs) = &args.memcached_args else { return Ok((args.clone(), None)) };
     let found = memcached_args::translate(theirs)?;
     for note in &found.notes {
@@ -212,7 +214,7 @@ fn translated(args: &Args) -> Result<(Args, Option<u32>)> {
         auth_file: found.auth_file.map(PathBuf::from).or(args.auth_file.clone()),
         ..args.clone()
     };
-    Ok((args, Some(found.connections)))
+    Ok((args, Some((found.connections, found.dump))))
 }
 
 /// Starts a server; a fault of the arguments ends with the code for that. `on_broken` is called if
@@ -325,7 +327,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
         limits: Limits {
             max_connections: file.limits.connections,
             stall: file.limits.stall,
-            session: store::session::Limits { max_item_size, ..Default::default() },
+            session: store::session::Limits { max_item_size, dump: file.limits.dump, ..Default::default() },
         },
         users: args.auth_file.as_deref().map(Users::load).transpose().map_err(usage)?.map(Arc::new),
         policy: match args.policy {
@@ -354,18 +356,31 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
 }
 
 fn places(args: &Args) -> Result<Vec<Listen>> {
-    let place = |text: &String| {
+    let mut places = Vec::new();
+    for text in &args.listen {
         if let Some(path) = text.strip_prefix(UNIX) {
-            return Ok(Listen::Unix { path: path.into(), mode: args.unix_mode });
+            places.push(Listen::Unix { path: path.into(), mode: args.unix_mode });
+            continue;
         }
-        let address: IpAddr = text.parse().map_err(|_| {
-            usage(format!(
-                "--listen {text}: no address\nhint: write one of this machine's, such as 127.0.0.1 or ::1, or unix:PATH"
-            ))
-        })?;
-        Ok(Listen::Tcp(SocketAddr::new(address, args.port)))
-    };
-    args.listen.iter().map(place).collect()
+        let addresses: Vec<SocketAddr> = match text.parse::<IpAddr>() {
+            Ok(address) => vec![SocketAddr::new(address, args.port)],
+            // Of a name's addresses those that this machine has: localhost may have one of IPv6 that is off.
+            Err(_) => (text.as_str(), args.port)
+                .to_socket_addrs()
+                .into_iter()
+                .flatten()
+                .filter(|place| std::net::UdpSocket::bind((place.ip(), 0)).is_ok())
+                .collect(),
+        };
+        if addresses.is_empty() {
+            return Err(usage(format!(
+                "--listen {text}: no address of this machine\nhint: write one, such as 127.0.0.1, a name \
+                 of one, or unix:PATH"
+            )));
+        }
+        places.extend(addresses.into_iter().map(Listen::Tcp));
+    }
+    Ok(places)
 }
 
 /// The CPU of each worker: the CPUs in turn.

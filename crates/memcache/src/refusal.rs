@@ -73,6 +73,13 @@ pub enum Refusal {
     /// There are no slabs to reassign (memcached with `-o no_slab_reassign`).
     #[error("CLIENT_ERROR slab reassignment disabled")]
     NoSlabs,
+    /// Clients may not list the items (memcached with `-X`).
+    #[error("ERROR metadump not allowed")]
+    NoMetaDump,
+    #[error("ERROR key dump not allowed")]
+    NoKeyDump,
+    #[error("BADCLASS invalid class id")]
+    BadClass,
     /// There is no crawler to steer (memcached with `-o no_lru_crawler`).
     #[error("CLIENT_ERROR lru crawler disabled")]
     NoCrawler,

@@ -25,11 +25,13 @@ pub struct ConnectionLimits {
     /// runs out.
     #[serde(with = "machine::duration_text")]
     pub stall: machine::Duration,
+    /// Whether a client may list all items: `lru_crawler metadump` and `mgdump`.
+    pub dump: bool,
 }
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { connections: 10_000, stall: machine::Duration::from_secs(30) }
+        Self { connections: 10_000, stall: machine::Duration::from_secs(30), dump: true }
     }
 }
 

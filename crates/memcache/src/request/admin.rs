@@ -1,7 +1,7 @@
 //! Commands to the server itself. Those that steer memcached's own slabs, LRU and logs are refused
 //! in the words that memcached has for a server on which they are switched off.
 
-use super::{Refused, Request};
+use super::{Dump, Refused, Request};
 use crate::number::{strict_i32, strict_u32};
 use crate::refusal::Refusal;
 use crate::token::{TOKENS_MAX, Tokens, ends_in_noreply};
@@ -26,7 +26,11 @@ pub(super) fn parse(text: &[u8]) -> Result<Request<'_>, Refused> {
         }
         b"shutdown" => Err(refused(Refusal::NoShutdown)),
         b"slabs" => Err(refused(Refusal::NoSlabs)),
-        b"lru_crawler" => Err(refused(Refusal::NoCrawler)),
+        b"lru_crawler" => match (tokens.next(), tokens.next(), tokens.next()) {
+            (Some(b"metadump"), Some(classes), None) => Ok(Request::Dump(Dump { meta: true, classes })),
+            (Some(b"mgdump"), Some(classes), None) => Ok(Request::Dump(Dump { meta: false, classes })),
+            _ => Err(refused(Refusal::NoCrawler)),
+        },
         b"cache_memlimit" => {
             let mebibytes = argument.and_then(strict_u32).ok_or(refused(Refusal::BadFormat))?;
             Ok(Request::CacheMemlimit { mebibytes, noreply })

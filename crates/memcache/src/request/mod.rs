@@ -67,8 +67,19 @@ pub enum Request<'a> {
     Quit,
     /// An HTTP request that lost its way: close, say nothing.
     Http,
+    /// A list of the items: `lru_crawler metadump` and `mgdump`.
+    Dump(Dump<'a>),
     /// A command that is not carried out.
     Refused(Refused),
+}
+
+/// A list of the items is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dump<'a> {
+    /// With their data, else as requests for them.
+    pub meta: bool,
+    /// `all`, `hash`, or size classes with commas.
+    pub classes: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,11 +13,13 @@ pub struct Limits {
     /// batch of small answers goes out in one write, low enough that a client which does not read
     /// costs little.
     pub out_high_water: usize,
+    /// Whether clients may list the items.
+    pub dump: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_item_size: 1024 * 1024, out_high_water: 128 * 1024 }
+        Self { max_item_size: 1024 * 1024, out_high_water: 128 * 1024, dump: true }
     }
 }
 

@@ -67,6 +67,8 @@ counters! {
     auth_cmds,
     /// Commands of clients that had not, or had said a wrong one.
     auth_errors,
+    /// Clients of the binary protocol, which were told so and closed.
+    binary_refused,
     store_too_large,
     /// Values refused for want of memory.
     store_no_memory,

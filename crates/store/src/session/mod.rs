@@ -29,6 +29,7 @@ mod change;
 mod clock;
 mod context;
 mod counters;
+mod dump;
 mod introspection;
 mod meta;
 mod retrieve;
@@ -45,6 +46,7 @@ pub use served::{Ending, Next, Served};
 pub use stats::VERSION;
 pub use users::{Users, UsersError};
 
+use dump::Walk;
 use memcache::line::BINARY_MAGIC;
 use memcache::request::Refused;
 use memcache::{Head, Line, Refusal, Request, head, reply};
@@ -65,6 +67,8 @@ enum State {
     Greeting,
     /// Within the keys of a retrieval.
     Keys(KeyList),
+    /// Within a list of the items.
+    Walk(Walk),
     /// Within a line that was answered with an error.
     SkipLine,
     /// Within a refused value, of which so many bytes are still to come.
@@ -119,7 +123,7 @@ impl Session {
     /// Serves requests from `input` and appends the answers to `out`. Ends when the input is used
     /// up or ends within a request, when `out` passes the high-water mark, when `max_requests` are
     /// served, or after one that may take long: `append` and `prepend`, which copy the old value,
-    /// and `stats`.
+    /// `stats`, and a part of a dump.
     pub fn serve(
         &mut self,
         input: &[u8],
@@ -181,6 +185,13 @@ impl Session {
                 let step = list.serve(input, turn);
                 self.leave_list(step)
             }
+            State::Walk(walk) => {
+                let step = walk.serve(turn);
+                if let Step::Used(_) = step {
+                    self.state = State::Command;
+                }
+                step
+            }
             State::SkipLine => match memchr::memchr(b'\n', input) {
                 Some(end) => {
                     self.state = State::Command;
@@ -206,10 +217,10 @@ impl Session {
             return Step::Stop(0, next);
         }
         if !self.begun {
-            self.begun = true;
             if input[0] == BINARY_MAGIC {
-                return self.end(0, Ending::BinaryProtocol);
+                return self.binary(input, turn);
             }
+            self.begun = true;
             if turn.context.users.is_some() {
                 self.state = State::Greeting;
                 return Step::Used(0);
@@ -226,6 +237,23 @@ impl Session {
                 None => self.end(0, Ending::LineTooLong),
             },
         }
+    }
+
+    /// A client of the binary protocol is told so in its own words: the status *unknown command*.
+    #[cold]
+    fn binary(&mut self, input: &[u8], turn: &mut Turn<'_, '_>) -> Step {
+        const HEADER: usize = 24;
+        const TOLD: &[u8] = b"the binary protocol is not served: use the text or the meta protocol";
+        if input.len() < HEADER {
+            return Step::Stop(0, Next::Read { wanted: HEADER });
+        }
+        turn.out.extend_from_slice(&[0x81, input[1], 0, 0, 0, 0, 0, 0x81, 0, 0, 0, TOLD.len() as u8]);
+        // The client's opaque, and no unique number.
+        turn.out.extend_from_slice(&input[12..16]);
+        turn.out.extend_from_slice(&[0; 8]);
+        turn.out.extend_from_slice(TOLD);
+        turn.context.counters.binary_refused.raise(1);
+        self.end(HEADER, Ending::BinaryProtocol)
     }
 
     /// A client of a store with users: a `set` whose value is a pair of theirs, `quit`, or an error.
@@ -348,6 +376,14 @@ impl Session {
             }
             Request::Quit => return self.end(line.length, Ending::Quit),
             Request::Http => return self.end(line.length, Ending::Http),
+            Request::Dump(dump) => match Walk::new(&dump, line.length, context) {
+                Ok(walk) => {
+                    turn.out.extend_from_slice(reply::OK);
+                    self.state = State::Walk(walk);
+                    return Step::Used(0);
+                }
+                Err(refusal) => reply::refusal(turn.out, refusal),
+            },
             request => {
                 turn.took_long = matches!(request, Request::Stats { .. });
                 serve_line(&request, turn.out, context);
@@ -447,6 +483,7 @@ fn serve_line(request: &Request<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
         | Request::MetaSet(_)
         | Request::Quit
         | Request::Http
+        | Request::Dump(_)
         | Request::Refused(_) => {}
     }
 }

@@ -3,7 +3,8 @@
 use super::{
     Store, StoreError,
     record::{self, Record, Shape},
-    shard::{Leaving, Shard, Storing},
+    shard::{Leaving, Shard, Storing, occupied},
+    stats::class_of,
 };
 use std::sync::MutexGuard;
 
@@ -35,6 +36,40 @@ pub struct Item<'a> {
     pub win_sent: bool,
 }
 
+/// An item as a [walk](Store::walk) over all of them comes by it.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    pub key: &'a [u8],
+    pub item: Item<'a>,
+    /// Bytes that it occupies, padding included.
+    pub bytes: usize,
+    /// The number of its size class, below [`CLASSES`](super::CLASSES).
+    pub class: usize,
+}
+
+impl Listed<'_> {
+    pub(super) fn of(record: Record) -> Self {
+        let bytes = occupied(&record.shape());
+        Self { key: record.key(), item: Item::of(record), bytes, class: class_of(bytes) }
+    }
+}
+
+impl Item<'_> {
+    fn of(record: Record) -> Self {
+        let header = record.header();
+        Self {
+            value: record.value(),
+            flags: record.flags(),
+            cas: header.cas,
+            exptime: header.exptime,
+            last_access: header.last_access,
+            fetched: header.has(record::FETCHED),
+            stale: header.has(record::STALE),
+            win_sent: header.has(record::WIN_SENT),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct NewItem<'a> {
     pub flags: u32,
@@ -59,18 +94,7 @@ impl<'s> Entry<'s> {
 
     /// The live item, if there is one: neither expired nor flushed.
     pub fn item(&self) -> Option<Item<'_>> {
-        let record = self.record()?;
-        let header = record.header();
-        Some(Item {
-            value: record.value(),
-            flags: record.flags(),
-            cas: header.cas,
-            exptime: header.exptime,
-            last_access: header.last_access,
-            fetched: header.has(record::FETCHED),
-            stale: header.has(record::STALE),
-            win_sent: header.has(record::WIN_SENT),
-        })
+        self.record().map(Item::of)
     }
 
     /// Counts an access: recency, frequency, fetched.

@@ -160,6 +160,26 @@ impl Index {
         }
     }
 
+    /// Visits the bucket of the hashes that begin with `from`, both read from their last bit, and returns
+    /// where the next one's begin; `None` after the last. Read so, a bucket's hashes are one range, and
+    /// splits and merges only cut and join ranges.
+    pub(super) fn walk(&self, from: u32, mut visit: impl FnMut(u32)) -> Option<u32> {
+        let number = self.number(u64::from(from.reverse_bits()));
+        let mut place = self.primary(number);
+        loop {
+            let bucket = self.read(place);
+            bucket.locations[..bucket.len()].iter().for_each(|&location| visit(location));
+            match bucket.next {
+                0 => break,
+                next => place = self.overflow(next),
+            }
+        }
+        let half = self.buckets.next_power_of_two() / 2;
+        let is_split = number >= half || number + half < self.buckets;
+        let range = (1 << 32) / if is_split { 2 * half as u64 } else { half as u64 };
+        u32::try_from((u64::from(from) / range + 1) * range).ok()
+    }
+
     pub(super) fn relocate(&mut self, slot: Slot, location: u32) {
         self.write(slot.bucket).locations[slot.number as usize] = location;
     }

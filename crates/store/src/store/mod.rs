@@ -70,7 +70,7 @@ mod shard;
 mod stats;
 
 pub use budget::Budget;
-pub use entry::{Entry, Item, KEY_MAX, NewItem};
+pub use entry::{Entry, Item, KEY_MAX, Listed, NewItem};
 pub use geometry::largest_item;
 pub use stats::{CLASSES, ClassStats, StoreStats};
 
@@ -142,6 +142,14 @@ pub struct Store {
     memory_limit: usize,
 }
 
+/// Where a walk over all items goes on: a shard, and the first of its hashes, read from their last bit,
+/// that was not visited.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cursor {
+    shard: usize,
+    hash: u32,
+}
+
 /// A shard on cache lines of its own: neighbours' locks do not disturb each other. Two lines,
 /// because processors fetch them in pairs.
 #[repr(align(128))]
@@ -208,6 +216,28 @@ impl Store {
             shard.tick(latest);
             shard.flush_all(at);
         }
+    }
+
+    /// Calls `visit` with the live items of the next bucket; `false` once all were visited. An item that
+    /// is there from the first call to the last is visited once.
+    pub fn walk(&self, cursor: &mut Cursor, now: u32, mut visit: impl FnMut(Listed<'_>)) -> bool {
+        let Some(padded) = self.shards.get(cursor.shard) else { return false };
+        let mut held = padded.lock();
+        let now = held.tick(now);
+        let (shard, from) = (&*held, cursor.hash);
+        let next = shard.index.walk(from, |location| {
+            let record = shard.log.record(location);
+            // A bucket may hold more hashes than when the walk came by before.
+            let is_new = (self.hasher.hash(record.key()) as u32).reverse_bits() >= from;
+            if is_new && !shard.is_gone(record.header(), now) {
+                visit(Listed::of(record));
+            }
+        });
+        match next {
+            Some(next) => cursor.hash = next,
+            None => *cursor = Cursor { shard: cursor.shard + 1, hash: 0 },
+        }
+        true
     }
 
     /// Counters and sizes, summed over the shards.

@@ -334,7 +334,7 @@ pub(super) struct Storing {
 pub(super) type LargeSlot = Option<NonNull<u8>>;
 
 /// Bytes that an item occupies.
-fn occupied(shape: &Shape) -> usize {
+pub(super) fn occupied(shape: &Shape) -> usize {
     shape.record_len() + whole_pages(shape.large_len())
 }
 

@@ -250,6 +250,10 @@ impl Memcached {
         self.version[..] >= REFERENCE[..]
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.remote.address
+    }
+
     pub fn start() -> Result<Self, String> {
         Self::start_with(&[])
     }
@@ -266,7 +270,7 @@ impl Memcached {
             .args(more)
             // Its background threads hold on to an item for an instant, and a number that changes
             // in that instant is not padded: one run in some hundred thousand requests.
-            .args(["-o", "no_lru_maintainer,no_lru_crawler,no_slab_reassign"])
+            .args(["-o", if more.contains(&"-o") { "hashpower=16" } else { QUIET }])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -288,6 +292,8 @@ impl Memcached {
         Ok(peer)
     }
 }
+
+const QUIET: &str = "no_lru_maintainer,no_lru_crawler,no_slab_reassign";
 
 fn version(mut socket: &TcpStream) -> Result<Vec<u32>, String> {
     let mut line = String::new();

@@ -15,6 +15,7 @@
 
 mod compare;
 mod differential;
+mod dump;
 mod endpoint;
 mod exchanges;
 mod script;

@@ -106,8 +106,16 @@ fn a_line_that_never_ends_costs_the_connection() {
 }
 
 #[test]
-fn the_first_byte_of_the_binary_protocol_ends_the_conversation_and_later_ones_do_not() {
-    assert_eq!(answers(&mut small(), &[b"\x80\x00\x00\x01"]), (String::new(), true));
+fn a_client_of_the_binary_protocol_is_told_so_in_it() {
+    // A get with the opaque "abcd", cut after each byte.
+    let get = [&b"\x80\x00\x00\x01\0\0\0\0\0\0\0\x01abcd"[..], &[0; 8], b"k"].concat();
+    let mut server = small();
+    let (answer, closed) = server.converse(&every(1, &get));
+    let told = b"the binary protocol is not served: use the text or the meta protocol";
+    let head = [0x81, 0, 0, 0, 0, 0, 0, 0x81, 0, 0, 0, told.len() as u8, b'a', b'b', b'c', b'd'];
+    assert_eq!(answer, [&head[..], &[0; 8], told].concat());
+    assert!(closed && server.counters.binary_refused.value() == 1);
+    assert_eq!(answers(&mut small(), &[b"\x80\x00\x00\x01"]), (String::new(), false), "more may come");
     assert_eq!(answers(&mut small(), &[b"mn\r\n\x80\x00\r\n"]), ("MN\r\nERROR\r\n".into(), false));
 }
 
@@ -116,7 +124,7 @@ fn a_session_tells_why_it_ended() {
     use store::session::Ending;
     for (bytes, ending) in [
         (&b"quit\r\n"[..], Ending::Quit),
-        (b"\x80\x01", Ending::BinaryProtocol),
+        (&[0x80; 24], Ending::BinaryProtocol),
         (b"GET / HTTP/1.1\r\n", Ending::Http),
         (&[b'a'; 3000], Ending::LineTooLong),
     ] {
