@@ -1,6 +1,7 @@
 # The two that matter: `make demo` shows Roost on this machine, `make test` shows that it works.
 
-.PHONY: demo test test-fast test-full test-engines fuzz check build kit hurry-up java java-bench lab bench
+.PHONY: demo test test-fast test-full test-engines fuzz fuzz-against check build kit hurry-up
+.PHONY: java java-bench lab bench
 .PHONY: papers papers-quick deb release image package-check wheel notebooks ray dashboards docs
 .PHONY: lab-kubernetes lab-kubelet clean-runs
 
@@ -91,6 +92,14 @@ build:
 
 # Static with glibc: libbpf needs libelf and zlib, of which no Debian package is made for musl.
 HERE = $(shell rustc -vV | sed -n 's/^host: //p')
+
+# 450 commands a script, of a text client, of one that is right, and of one that is not.
+PEER = memcached
+COMMANDS = 10000000
+fuzz-against: ## random commands to the store and to PEER=/path/to/memcached-1.6.45, compared; three minutes
+	@command -v "$(PEER)" >/dev/null || { echo 'fuzz-against: no $(PEER) here: say PEER=FILE'; exit 3; }
+	ROOST_MEMCACHED="$(PEER)" ROOST_DIFFERENTIAL_SCRIPTS=$$(($(COMMANDS) / 450 + 1)) \
+		cargo test --locked -p store --test protocol differential -- --nocapture
 
 kit: ## one static file for a server that has nothing else, for `roost prove --kit`: target/kit/roost
 	@scripts/setup build

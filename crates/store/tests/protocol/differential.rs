@@ -56,22 +56,45 @@ fn compare(kind: Kind) {
         );
         return;
     }
-    let mut ours = ours();
+    let (mut ours, mut deaths) = (self::ours(), 0);
     let first = setting("ROOST_DIFFERENTIAL_SEED").unwrap_or(1);
     let count = setting("ROOST_DIFFERENTIAL_SCRIPTS").unwrap_or(SCRIPTS);
     let process = std::process::id();
     let mut differences = Vec::new();
     for seed in first..first + count {
+        if count > SCRIPTS && (seed - first).is_multiple_of(1_000) {
+            eprintln!(
+                "{kind:?}: {} of {} commands, {} scripts answered differently",
+                (seed - first) * SCRIPT_LENGTH as u64,
+                count * SCRIPT_LENGTH as u64,
+                differences.len()
+            );
+            // Neither is full, for then each drops items of its own choice.
+            ours = self::ours();
+            theirs = Memcached::start().expect("it starts again");
+        }
+        // Of some streams it dies by itself.
+        if count > SCRIPTS && theirs.has_died() {
+            deaths += 1;
+            theirs = Memcached::start().expect("it starts again");
+        }
         let name = |run| format!("{kind:?}-{process}-{seed}-{run}");
         let script = Script::random(seed, &name("together"), kind, SCRIPT_LENGTH);
         let stream = script.requests.concat();
         let pieces = Script::pieces(&stream, seed);
         let (answer, reference) = (ours.answer(&pieces), theirs.answer(&pieces));
         if let Some(difference) = difference(&answer, &reference) {
+            if count > SCRIPTS && theirs.has_died() {
+                eprintln!("{kind:?}: memcached died of seed {seed}");
+                continue;
+            }
             let alone = Script::random(seed, &name("alone"), kind, SCRIPT_LENGTH);
             let culprit = culprit(&alone, &mut *ours, &mut theirs);
             differences.push(format!("seed {seed}, {difference}\n  first alone: {culprit}\n"));
         }
+    }
+    if deaths > 0 {
+        eprintln!("{kind:?}: memcached died {deaths} times, which is no difference");
     }
     assert!(
         differences.is_empty(),

@@ -77,6 +77,20 @@ fn classes_are_those_of_the_statistics_and_a_dump_may_be_switched_off() {
     assert_eq!(ask("lru_crawler mgdump all\r\n"), "ERROR key dump not allowed\r\n");
 }
 
+#[test]
+fn a_client_that_reads_slowly_and_others_that_wait_change_nothing() {
+    let mut server = InProcess::repeatable();
+    let sets: String = (0..3_000).map(|key| format!("set key{key} 0 0 1\r\nx\r\n")).collect();
+    server.answer(&[sets.as_bytes()]);
+    let ask = b"lru_crawler metadump all\r\nlru_crawler mgdump all\r\nmn\r\n";
+    let whole = server.answer(&[&ask[..]]);
+    assert_eq!(whole.iter().filter(|&&byte| byte == b'\n').count(), 6_000 + 2 * 2 + 1);
+    for (out_high_water, max_requests) in [(1, u32::MAX), (3_000, 1), (1 << 17, 2)] {
+        (server.limits.out_high_water, server.max_requests) = (out_high_water, max_requests);
+        assert_eq!(server.answer(&ask.chunks(1).collect::<Vec<_>>()), whole);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 

@@ -250,6 +250,15 @@ impl Memcached {
         self.version[..] >= REFERENCE[..]
     }
 
+    /// Whether its process has ended, which it does on some requests of its own accord.
+    pub fn has_died(&mut self) -> bool {
+        // The connection may be closed some moments before the process is gone.
+        if TcpStream::connect(self.remote.address).is_ok() {
+            return false;
+        }
+        self.process.wait().is_ok()
+    }
+
     pub fn address(&self) -> SocketAddr {
         self.remote.address
     }

@@ -134,10 +134,10 @@ impl Author {
     }
 
     fn exptime(&mut self) -> &'static [u8] {
-        let sound = [&b"0"[..], b"0", b"100", b"1000", b"2592000", b"-1", b"1", b"2000000000", b"1000000000"];
+        let sound = [&b"0"[..], b"0", b"100", b"1000", b"2592000", b"-1", b"2000000000", b"1000000000"];
         let unsound = [&b"x"[..], b"-", b"+5", b"99999999999", b"2147483648", b"\t7", b"1e3", b"-2147483648"];
-        // One second, and two thousand million, are too close to a tick or the end of time to be
-        // told from others.
+        // Not one second, which a tick of either clock ends. Two thousand million are close to the end of
+        // time.
         let sound = &sound[..if self.one_in(20) { sound.len() } else { 6 }];
         if self.hostile && self.one_in(10) { self.pick(&unsound) } else { self.pick(sound) }
     }
@@ -182,6 +182,10 @@ impl Author {
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         self.random.fill_bytes(&mut bytes);
+        // White space alone is a number to memcached, by the bytes that lie behind it.
+        if bytes.iter().all(|byte| byte.is_ascii_whitespace() || *byte == b'\x0b') {
+            bytes.fill(b'w');
+        }
         bytes
     }
 }
