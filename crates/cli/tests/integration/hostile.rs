@@ -49,7 +49,9 @@ fn the_binary_protocol_is_refused() {
     let mut request = [0_u8; 24];
     request[0] = 0x80;
     client.send(request);
-    assert_eq!(client.rest(), b"", "closed without a word that a binary client would misread");
+    let answer = client.rest();
+    assert_eq!((answer[0], answer[7]), (0x81, 0x81), "its own status: an unknown command");
+    assert!(answer.ends_with(b"use the text or the meta protocol"), "{answer:?}");
     assert_serves(&server);
 }
 
