@@ -257,15 +257,15 @@ impl<T: Transport> Connection<T> {
             // There is no memory to keep the rest.
             match turn {
                 // It lies in the scratch space, where it can be served at once: at most the bytes
-                // of one read.
-                Turn::Again => {}
+                // of one read. A dump is more than its bytes.
+                Turn::Again if !self.session.is_listing() => {}
                 Turn::Idle => {
                     let turn = self.refuse(rest, &mut scratch.output, context);
                     scratch.clear_output();
                     return (requests, turn);
                 }
-                // Its answers would have to wait behind one that the client does not take.
-                Turn::Held | Turn::Closed => return (requests, Turn::Closed),
+                // Its answers would have to wait, for the client or for other clients' turns.
+                Turn::Again | Turn::Held | Turn::Closed => return (requests, Turn::Closed),
             }
         }
     }

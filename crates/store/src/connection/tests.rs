@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::session::{Alone, Counters, Limits};
-use crate::store::{Store, StoreConfig};
+use crate::store::{NewItem, Store, StoreConfig};
 use proptest::prelude::*;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
@@ -253,7 +253,10 @@ proptest! {
         // The client sends the rest, and takes all there is.
         script.0.borrow_mut().sent.extend(rest);
         script.0.borrow_mut().takes.clear();
-        let so_far = |connection: &Connection<Script>| (connection.progress(), script.0.borrow().out.len());
+        // A turn may only look at bytes that are left over, and find no whole request.
+        let so_far = |connection: &Connection<Script>| {
+            (connection.progress(), connection.has_unserved(), script.0.borrow().out.len())
+        };
         let mut before = None;
         while !is_closed && before != Some(so_far(&connection)) {
             before = Some(so_far(&connection));
@@ -264,6 +267,27 @@ proptest! {
         connection.close(rig.store.budget());
         rig.store.budget().release_connection(taken);
     }
+}
+
+#[test]
+fn a_dump_takes_no_more_than_its_turn_though_no_byte_can_be_kept() {
+    let rig = Rig::with_values();
+    for key in 0..5_000 {
+        let new = NewItem { flags: 0, exptime: 0, value: &[b""], cas: None };
+        rig.store.entry(format!("key{key}").as_bytes(), 2).put(new).unwrap();
+    }
+    let taken = rig.leave(0);
+    let script = Script::default();
+    script.0.borrow_mut().sent.extend(b"lru_crawler mgdump all\r\n");
+    let mut connection = Connection::new(script.clone(), ConnId(0), WorkerId(0));
+    // A second passes at each look: a turn is over as it begins.
+    let clock = Cell::new(0);
+    let clock = || Instant::ZERO + Duration::from_secs(clock.replace(clock.get() + 1));
+    let (_, turn) = rig.turn_by(&clock, &mut connection, &mut Scratch::new());
+    assert_eq!(turn, Turn::Closed);
+    assert!(!script.0.borrow().out.ends_with(b"EN\r\n"), "{} bytes", script.0.borrow().out.len());
+    connection.close(rig.store.budget());
+    rig.store.budget().release_connection(taken);
 }
 
 #[test]

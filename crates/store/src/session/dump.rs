@@ -50,7 +50,9 @@ impl Walk {
         turn.requests += 1;
         turn.took_long = true;
         let Context { store, now, unix_offset, limits, .. } = *turn.context;
-        for _ in 0..BUCKETS_A_TURN {
+        let mut left = BUCKETS_A_TURN;
+        while left > 0 && turn.out.len() < limits.out_high_water {
+            left -= 1;
             let is_over = !store.walk(&mut self.cursor, now, |listed| {
                 let is_wanted = self.classes & 1 << listed.class != 0;
                 match self.shows_meta {
@@ -63,9 +65,6 @@ impl Walk {
                 turn.out.extend_from_slice(if self.shows_meta { reply::END } else { b"EN\r\n" });
                 return Step::Used(self.length);
             }
-            if turn.out.len() >= limits.out_high_water {
-                break;
-            }
         }
         Step::Stop(0, Next::Yield)
     }
@@ -76,9 +75,9 @@ const BUCKETS_A_TURN: u32 = 32;
 
 fn metadata(out: &mut Vec<u8>, listed: &Listed<'_>, unix_offset: i64) {
     let unix = |second: u32| i64::from(second) + unix_offset;
-    let item = &listed.item;
+    let Listed { key, item, bytes, class } = listed;
     out.extend_from_slice(b"key=");
-    for &byte in listed.key {
+    for &byte in *key {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             out.push(byte);
         } else {
@@ -87,12 +86,10 @@ fn metadata(out: &mut Vec<u8>, listed: &Listed<'_>, unix_offset: i64) {
     }
     let expiry = if item.exptime == 0 { -1 } else { unix(item.exptime) };
     let line = format!(
-        " exp={expiry} la={} cas={} fetch={} cls={} size={} flags={} \n",
+        " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} \n",
         unix(item.last_access),
         item.cas,
         if item.fetched { "yes" } else { "no" },
-        listed.class,
-        listed.bytes,
         item.flags
     );
     out.extend_from_slice(line.as_bytes());

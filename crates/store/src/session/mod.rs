@@ -112,6 +112,11 @@ impl Session {
         Self { state: State::Command, begun: false }
     }
 
+    /// Whether it lists the items, which takes many turns.
+    pub(crate) const fn is_listing(&self) -> bool {
+        matches!(self.state, State::Walk(_))
+    }
+
     /// Why the session ended, once [`Next::Close`] was returned.
     pub const fn ending(&self) -> Option<Ending> {
         match self.state {
