@@ -10,10 +10,10 @@
 //! exponential miss the target `1 / -ln(1 - quantile)` more often for each share by which their tail is
 //! longer, so the gain is divided by that: a gain of 1 mends in one window all of the error that it saw.
 //!
-//! Invariants: the aim stays within its bounds, so it does not wind up while the weakest plan is better than the
-//! goal or the strongest worse. While it is within them, the misses of all windows since any moment are those
-//! that the goal allowed, but for the distance of the bounds divided by the gain, in windows: a stated
-//! budget, however the load steps. A window counts as three times its budget at the most.
+//! Invariants: the aim stays within its bounds, so it does not wind up while the weakest plan is better than
+//! the goal or the strongest worse. While it is within them, the misses of windows of one size since any
+//! moment are those that the goal allowed, but for the distance of the bounds divided by the gain, in windows:
+//! a stated budget, however the load steps. A window counts as three times its budget at the most.
 
 use super::params::Params;
 use machine::Duration;
@@ -60,7 +60,7 @@ impl Budget {
     pub fn end_epoch(&mut self, params: &Params) {
         let missable = 1.0 - params.quantile();
         let allowed = f64::from(self.seen) * missable;
-        if params.budget_gain == 0.0 || allowed < MISSES {
+        if allowed < MISSES {
             return;
         }
         self.largest = allowed.max(self.largest * FORGOTTEN);
@@ -104,6 +104,7 @@ mod tests {
         let params = params(0.0);
         let mut budget = Budget::new(&params);
         assert_eq!(window(&mut budget, &params, 3_000), params.aim);
+        assert_eq!((budget.seen, budget.late), (0, 0), "a count never grows without end");
     }
 
     proptest! {
