@@ -273,7 +273,8 @@ int main(int count_of_words, char **words) {
     }
     const char *ways[] = {"interrupt", "anticipatory", "callback", "awake", "busy"};
     if (bench.iterations < 1 || bench.cpus.empty() || std::find(ways, ways + 5, bench.way) == ways + 5) {
-        fprintf(stderr, "usage: kernels interrupt|anticipatory|callback|awake|busy ITERATIONS CPU,... [SOCKET]\n");
+        fprintf(stderr, "usage: kernels interrupt|anticipatory|callback|awake|busy ITERATIONS CPU,... "
+                        "[SOCKET]\n");
         return 2;
     }
     if (bench.way == "awake")
@@ -339,8 +340,8 @@ int main(int count_of_words, char **words) {
     };
     auto keep = [&] {
         bench.run(REASSIGN, NULL, NULL, [&] {
-            reassign<<<blocks(MOST_POINTS), THREADS, 0, bench.stream>>>(bench.points, MOST_POINTS, bench.costs,
-                                                                        candidate);
+            reassign<<<blocks(MOST_POINTS), THREADS, 0, bench.stream>>>(bench.points, MOST_POINTS,
+                                                                        bench.costs, candidate);
         });
     };
     // Scaled where few points gain, as in most of its runs.

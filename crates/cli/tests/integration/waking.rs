@@ -54,15 +54,7 @@ fn listening(
     keys: &str,
 ) -> Result<(Child, String, BufReader<std::process::ChildStderr>), String> {
     let file = config(keys);
-    let mut child = Command::new(ROOST)
-        .args(["wake", "--json", "--config", &file, "--socket"])
-        .arg(socket)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .ends_with_parent()
-        .spawn()
-        .expect("roost wake starts");
+    let mut child = start(socket, &["--config", &file]);
     let mut lines = BufReader::new(child.stderr.take().expect("piped"));
     let mut said = String::new();
     while lines.read_line(&mut said).expect("text") > 0 {
@@ -72,6 +64,13 @@ fn listening(
     }
     let code = child.wait().expect("it ended").code();
     Err(format!("no planner here (exit {code:?}): {said}"))
+}
+
+fn start(socket: &Path, more: &[&str]) -> Child {
+    let mut command = Command::new(ROOST);
+    command.args(["wake", "--json", "--socket"]).arg(socket).args(more).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.ends_with_parent().spawn().expect("roost wake starts")
 }
 
 fn config(keys: &str) -> ConfigFile {
@@ -168,15 +167,7 @@ fn a_caller_that_comes_while_waking_is_measured_has_its_answer_after_that() {
     let _alone = IdleLimits::alone();
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("roost.sock");
-    let mut planner = Command::new(ROOST)
-        .args(["wake", "--json", "--socket"])
-        .arg(&socket)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .ends_with_parent()
-        .spawn()
-        .expect("roost wake starts");
+    let mut planner = start(&socket, &[]);
     let mut lines = BufReader::new(planner.stderr.take().expect("piped"));
     let mut said = String::new();
     while !said.contains("measuring what waking takes") || !socket.exists() {
