@@ -15,6 +15,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Instant;
 
+/// A child that is told to end, and waited for: it puts back on SIGTERM.
+pub struct Ends(pub Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Peer,

@@ -13,6 +13,7 @@
 //!   lend.rs        the time until a service has a lent CPU back
 //!   prove/         the errors and the finds of `roost prove`
 //!   programs.rs    the cost of programs in the kernel
+//!   nic.rs         packets that interrupt, that are polled for, that wait
 //!   observe.rs     the cost of watching, switched on and off
 //!   sim/           the simulator beside SimPy, closed forms and a loop by hand; its intervals
 //!   stage/         the delay of the staged-burst proxy, the worth of holding, lost requests
@@ -36,6 +37,7 @@ mod govern_effect;
 mod harness;
 mod hurry_up;
 mod lend;
+mod nic;
 mod observe;
 mod plan;
 mod product;
@@ -72,6 +74,7 @@ enum Bench {
     Serve(serve::Args),
     Fairness(fairness::Args),
     Scheduler(scheduler::Args),
+    Nic(nic::Args),
     Observe(observe::Args),
     Plan(plan::Args),
     Govern(govern::Args),
@@ -127,6 +130,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Bench::Fairness(args) => fairness::run(args),
         Bench::Scheduler(args) => scheduler::run(args),
         Bench::Lend(args) => lend::run(args),
+        Bench::Nic(args) => nic::run(args),
         Bench::Observe(args) => observe::run(args),
         Bench::Plan(args) => plan::run(args),
         Bench::Govern(args) => govern::run(args),

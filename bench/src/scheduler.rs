@@ -142,7 +142,7 @@ fn started(config: Config) -> Result<Server> {
     Server::start(config, || ()).map_err(|error| match error {
         StartError::Held(_) => coded(Exit::Refused, error),
         StartError::Listen(_) | StartError::State(_) | StartError::Store(_) => usage(error),
-        StartError::Kernel(_) => error.into(),
+        StartError::Kernel(_) | StartError::Nic(_) => error.into(),
     })
 }
 

@@ -17,6 +17,7 @@ mod host;
 mod judge;
 mod services;
 
+use crate::contestant::Ends;
 use crate::exit::{Exit, usage};
 use crate::harness::{Measured, Output, Run, SEED};
 use crate::table::Table;
@@ -28,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use services::{Running, Service};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use workload::Random;
 
 /// Compare the predictions of `roost plan` with real runs
@@ -316,17 +317,6 @@ fn watched(
         value("sleeps", "busy_cpus"),
         value("sleeps", "wakes_per_s"),
     ])
-}
-
-/// A child that is told to end, and waited for: a governor puts back on SIGTERM.
-struct Ends(Child);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.0.wait();
-    }
 }
 
 /// Runs all settings of a case, round by round.

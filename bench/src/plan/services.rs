@@ -1,7 +1,7 @@
 //! The services whose predictions are tried, each with its load.
 
 use super::Args;
-use crate::contestant::{Contestant, Stable, Who};
+use crate::contestant::{Contestant, Ends, Stable, Who};
 use anyhow::{Context as _, Result, bail};
 use linux::EndsWithParent as _;
 use machine::Duration;
@@ -33,7 +33,7 @@ pub struct Running {
     pub service: Service,
     pub port: u16,
     _memcached: Option<Contestant>,
-    _nginx: Option<super::Ends>,
+    _nginx: Option<Ends>,
     _folder: TempDir,
     search: Option<Search>,
 }
@@ -84,7 +84,7 @@ impl Service {
             }
             Self::Nginx => {
                 let (child, port) = nginx(program, folder.path())?;
-                let nginx = Some(super::Ends(child));
+                let nginx = Some(Ends(child));
                 Ok(Running {
                     service: self,
                     port,

@@ -84,6 +84,10 @@ pub struct Args {
         hide_short_help = true
     )]
     idle_actuator: Actuator,
+    /// Put off the interrupts of this network card while requests come: workers look for packets
+    /// themselves, and are interrupted when there were none (Linux 6.13; takes root)
+    #[arg(long, value_name = "DEVICE", help_heading = "Advanced", hide_short_help = true)]
+    nic_suspend: Option<String>,
     /// For clients that may wait: leave requests in their sockets and serve them together, within
     /// this, such as 50ms@p99
     #[arg(long, value_name = "TIME@pQ")]
@@ -96,7 +100,8 @@ pub struct Args {
     record: Option<PathBuf>,
     #[command(flatten)]
     names: crate::metrics::Names,
-    /// Limits of connections, parameters of policies and of --stage, as TOML; unknown keys are refused
+    /// Limits of connections, parameters of policies, of --stage and of --nic-suspend, as TOML; unknown
+    /// keys are refused
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the parameters in force as TOML, and end
@@ -221,7 +226,9 @@ fn translated(args: &Args) -> Result<(Args, Option<(u32, bool)>)> {
 /// one of its threads ends by itself.
 pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Result<Server> {
     Server::start(config, on_broken).map_err(|error| match error {
-        StartError::Held(_) => coded(Exit::Refused, error),
+        StartError::Held(_) | StartError::Nic(linux::NicError::Lock(_)) => coded(Exit::Refused, error),
+        StartError::Nic(linux::NicError::Refused { .. }) => error.into(),
+        StartError::Nic(_) => usage(error),
         StartError::Listen(_) | StartError::State(_) | StartError::Store(_) => usage(error),
         StartError::Kernel(_) => error.into(),
     })
@@ -347,6 +354,15 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
         },
         control: args.socket.clone().unwrap_or_else(|| linux::run_place(&root).join("roost.sock")),
         root,
+        nic: args.nic_suspend.clone().map(|device| store::Nic {
+            device,
+            times: linux::SuspendTimes {
+                suspend: file.nic.suspend,
+                flush: file.nic.flush,
+                looks: file.nic.looks,
+            },
+            busy_poll: file.nic.busy_poll,
+        }),
         stage: args.stage.map(|goal| store::Stage { goal, period: file.stage.period }),
         state_file: args.state.clone(),
         record: args.record.clone(),

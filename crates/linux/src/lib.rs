@@ -25,6 +25,9 @@
 //!   Lending --- Freezer          parked CPUs, for batch work
 //!       |-- Journal              the same
 //!       `-- cpu.idle, cpuset.cpus                            sys/fs/cgroup/...
+//!   NicSuspension                interrupts of a network card   run/roost/nic-DEVICE.lock
+//!       |-- Journal              the same
+//!       `-- its queues (NAPI)    generic netlink
 //!   Confiner --- ServiceLocks    one holder per process      run/roost/processN.lock
 //!       |-- Journal              the same
 //!       `-- affinity | cpuset | systemd                      threads, sys/fs/cgroup/..., units
@@ -54,6 +57,7 @@ mod journal;
 mod knob;
 mod lending;
 mod lock;
+mod nic;
 pub mod perf;
 mod printable;
 pub mod probes;
@@ -89,6 +93,7 @@ pub use hotplug::{Hotplug, HotplugError};
 pub use journal::{Account, Checkpoint, Held, RestoreError, Restored, Step, restore, restore_pending};
 pub use lending::{LendError, Lending, lendable};
 pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders, end_of_waiting};
+pub use nic::{NicError, NicSuspension, SuspendTimes, prefer_busy_poll};
 pub use printable::{printable, printable_name};
 pub use probes::tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use processes::affinity::{

@@ -5,7 +5,8 @@
 //! `/run/roost/cpuN.lock` for every CPU that it means to change, or learns the holder. The lock is
 //! `flock`'s: the kernel releases it when the holder ends in any way, so a file left by a SIGKILL
 //! blocks no process. A CPU's frequency has a lock of its own, `cpuN.clock.lock`, its socket's uncore
-//! `cpuN.uncore.lock`, and so has the machine's arbiter, `arbiter.lock`. The first line of the file, the
+//! `cpuN.uncore.lock`, a network card `nic-DEVICE.lock`, and so has the
+//! machine's arbiter, `arbiter.lock`. The first line of the file, the
 //! holder's name and process, is for people; a second one says where the holder yields to an arbiter
 //! (`arbiter`).
 
@@ -48,6 +49,15 @@ pub enum LockError {
     #[error("the knobs of this machine are in the hands of {holder}: have it govern this, too, or \
         stop it (its lock is {path})", path = path.display())]
     Arbiter {
+        /// Name and process of the holder, as it wrote them.
+        holder: String,
+        path: PathBuf,
+    },
+    /// Another process puts off the interrupts of this network device.
+    #[error("interrupts of {device} are put off by {holder} already: stop it (its lock is \
+        {path})", path = path.display())]
+    Card {
+        device: String,
         /// Name and process of the holder, as it wrote them.
         holder: String,
         path: PathBuf,

@@ -27,6 +27,8 @@ pub struct Config {
     pub idle_actuator: Option<linux::IdleActuator>,
     /// The control socket of the daemon that is asked for idle limits where one runs.
     pub control: PathBuf,
+    /// The network card whose interrupts are put off while requests come; `None` leaves all as they are.
+    pub nic: Option<Nic>,
     /// Leave requests in their sockets for a while and serve them together; `None` serves at once.
     pub stage: Option<crate::holding::Stage>,
     /// Where `/sys`, `/proc` and `/run` are found.
@@ -59,6 +61,7 @@ impl Config {
             active_idle: policy::active_idle::Mode::Stock,
             idle_actuator: None,
             control: linux::run_place(&linux::Root::system()).join("roost.sock"),
+            nic: None,
             stage: None,
             root: linux::Root::system(),
             state_file: None,
@@ -67,6 +70,15 @@ impl Config {
             log: Log::new(|_| {}),
         }
     }
+}
+
+/// A network card whose interrupts are put off while requests come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nic {
+    pub device: String,
+    pub times: linux::SuspendTimes,
+    /// So long a worker looks for packets before it sleeps; zero: once.
+    pub busy_poll: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -33,7 +33,7 @@ mod view;
 mod worker;
 
 pub use acceptor::ListenError;
-pub use config::{Config, Limits, Listen, Log, Policy};
+pub use config::{Config, Limits, Listen, Log, Nic, Policy};
 pub use holding::Stage;
 pub use inspect::Inspector;
 pub use learned::{StateError, learned_limits};

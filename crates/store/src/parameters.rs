@@ -13,6 +13,7 @@ pub struct Parameters {
     pub peafowl: policy::peafowl::Params,
     pub carb: policy::carb::Params,
     pub stage: StageParameters,
+    pub nic: NicParameters,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
@@ -60,6 +61,55 @@ pub struct StageParameters {
     pub period: Option<machine::Duration>,
 }
 
+/// Of `--nic-suspend`: when the card's queues interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NicParameters {
+    /// For so long a worker that serves may stay away from its queue without an interrupt.
+    #[serde(with = "machine::duration_text")]
+    pub suspend: machine::Duration,
+    /// So long after a look that found packets the kernel looks again by itself.
+    #[serde(with = "machine::duration_text")]
+    pub flush: machine::Duration,
+    /// So many looks that find nothing, and the interrupt is on.
+    pub looks: u32,
+    /// So long a worker looks for packets before it sleeps; zero: once.
+    #[serde(with = "machine::duration_text")]
+    pub busy_poll: machine::Duration,
+}
+
+impl Default for NicParameters {
+    /// The times that the kernel's documentation and the method's paper use; no busy polling.
+    fn default() -> Self {
+        Self {
+            suspend: machine::Duration::from_millis(20),
+            flush: machine::Duration::from_micros(20),
+            looks: 100,
+            busy_poll: machine::Duration::ZERO,
+        }
+    }
+}
+
+impl NicParameters {
+    fn check(&self) -> Result<(), Wrong> {
+        let (key, problem, fix) = match self {
+            Self { suspend: machine::Duration::ZERO, busy_poll: machine::Duration::ZERO, .. } => {
+                ("suspend", "is 0, and busy_poll too, so no interrupt is put off", "20ms, say")
+            }
+            Self { looks: 0, .. } | Self { looks: 0x8000_0000.., .. } => {
+                ("looks", "is no number of looks that the kernel takes", "100, say")
+            }
+            Self { flush: machine::Duration::ZERO, .. } => (
+                "flush",
+                "is 0, so packets that come after a worker's last look are never looked for",
+                "20us, say",
+            ),
+            _ => return Ok(()),
+        };
+        Err(Wrong { key: key.to_owned(), problem: problem.to_owned(), fix: fix.to_owned() })
+    }
+}
+
 /// Why a text is no such file.
 #[derive(Debug, thiserror::Error)]
 pub enum ParametersError {
@@ -78,6 +128,7 @@ impl Default for Parameters {
             peafowl: policy::peafowl::Params::live(),
             carb: policy::carb::Params::default(),
             stage: StageParameters::default(),
+            nic: NicParameters::default(),
         }
     }
 }
@@ -90,6 +141,7 @@ impl Parameters {
             peafowl: policy::peafowl::Params::paper(),
             carb: policy::carb::Params::paper(),
             stage: StageParameters::default(),
+            nic: NicParameters::default(),
         }
     }
 
@@ -109,6 +161,7 @@ impl Parameters {
         file.peafowl.check().map_err(wrong("peafowl"))?;
         file.carb.check().map_err(wrong("carb"))?;
         file.limits.check().map_err(wrong("limits"))?;
+        file.nic.check().map_err(wrong("nic"))?;
         Ok(file)
     }
 }
@@ -148,6 +201,9 @@ mod tests {
             ("[carb]\nepoch = \"0s\"\n", "carb.epoch"),
             ("[limits]\nconnections = 0\n", "limits.connections"),
             ("[limits]\nstall = \"0s\"\n", "limits.stall"),
+            ("[nic]\nsuspend = \"0s\"\n", "nic.suspend"),
+            ("[nic]\nflush = \"0us\"\n", "nic.flush"),
+            ("[nic]\nlooks = 0\n", "nic.looks"),
         ] {
             let error = Parameters::parse(text).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");

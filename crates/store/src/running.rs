@@ -18,7 +18,7 @@ use crate::shared::{Mail, Notice, Published, Shared};
 use crate::status::Status;
 use crate::store::{OpenError, Store};
 use crate::worker::Worker;
-use linux::LockError;
+use linux::{LockError, NicError, NicSuspension};
 use machine::{CpuId, CpuList, WorkerId};
 use policy::Scheduling;
 use policy::active_idle::ActiveIdle;
@@ -42,6 +42,9 @@ pub enum StartError {
     /// Another process holds a CPU's idle limit.
     #[error("{0}\nhint: --active-idle stock leaves idle limits alone and needs no lock")]
     Held(LockError),
+    /// The interrupts of the network card cannot be put off.
+    #[error(transparent)]
+    Nic(#[from] NicError),
     /// The kernel refuses something basic, such as an epoll set.
     #[error("cannot start: {0}")]
     Kernel(#[from] std::io::Error),
@@ -85,6 +88,17 @@ impl Server {
         let limits = config.idle_actuator.map(open).transpose().map_err(StartError::Held)?;
         let shallowest =
             cpus.0.iter().filter_map(|&cpu| Some((cpu, limits.as_ref()?.table(cpu).shallowest_halt()?)));
+        let nic = config.nic.as_ref();
+        let suspension =
+            nic.map(|nic| NicSuspension::open(&config.root, &nic.device, nic.times, &name(&addresses), None));
+        let suspension = suspension.transpose()?;
+        if let (Some(nic), Some(held)) = (nic, &suspension) {
+            let queues =
+                if held.queues() == 1 { "1 queue".to_owned() } else { format!("{} queues", held.queues()) };
+            config
+                .log
+                .say(&format!("interrupts of {} ({queues}) are put off while requests come", nic.device));
+        }
         let active_idle = ActiveIdle::new(config.active_idle, &workers, shallowest);
 
         let inspector = Arc::new(Inspector::new(&config, &addresses));
@@ -101,6 +115,7 @@ impl Server {
                 Arc::clone(&shared),
                 RecordedWorker::new(policy, &config)?,
                 config.stage.as_ref(),
+                nic.map(|nic| nic.busy_poll),
             )?;
             let thread = std::thread::Builder::new().name(id.to_string());
             let vigil = Vigil::new(&shared, &on_broken);
@@ -117,6 +132,8 @@ impl Server {
         let vigil = Vigil::new(&shared, &on_broken);
         let director = std::thread::Builder::new().name("director".to_owned()).spawn(move || {
             let _vigil = vigil;
+            // Its end puts the card back: requests under way are served by interrupts.
+            let _suspension = suspension;
             director.run();
         })?;
         Ok(Self { shared, addresses, inspector, workers: handles, director: Some(director) })

@@ -114,8 +114,12 @@ impl Worker {
         shared: Arc<Shared>,
         policy: RecordedWorker,
         stage: Option<&Stage>,
+        busy_poll: Option<Duration>,
     ) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        if let Some(busy_poll) = busy_poll {
+            linux::prefer_busy_poll(&epoll, busy_poll)?;
+        }
         let bell = shared.port(id).mailbox.bell();
         epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
         let holding = stage.map(|stage| Holding::new(stage, bell)).transpose()?;

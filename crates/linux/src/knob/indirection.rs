@@ -32,12 +32,15 @@ pub(crate) fn indirection_of(device: &str) -> String {
 /// The device whose table `path` names.
 pub(super) fn device_in(path: &str) -> Option<&str> {
     let device = path.strip_prefix("ethtool/")?.strip_suffix("/indirection")?;
-    // A valid device name for the kernel (`dev_valid_name`).
-    let is_name = !device.is_empty()
-        && device.len() < NAME_MAX
-        && !matches!(device, "." | "..")
-        && !device.contains(|letter: char| letter == '/' || letter == ':' || letter.is_whitespace());
-    is_name.then_some(device)
+    is_device(device).then_some(device)
+}
+
+/// True of a valid device name for the kernel (`dev_valid_name`).
+pub(crate) fn is_device(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() < NAME_MAX
+        && !matches!(name, "." | "..")
+        && !name.contains(|letter: char| letter == '/' || letter == ':' || letter.is_whitespace())
 }
 
 /// The queues of a table, entry by entry; `None` if the text is none.

@@ -25,6 +25,7 @@
 //! | `sys/devices/virtual/workqueue/cpumask`, `proc/irq/default_smp_affinity` | a hexadecimal mask |
 //! | `proc/irq/N/smp_affinity`, `sys/class/net/DEVICE/queues/rx-N/rps_cpus` | the same |
 //! | `ethtool/DEVICE/indirection` | over which receive queues a network card spreads packets, entry by entry |
+//! | `napi/DEVICE/ID/gro-flush-timeout`, `.../defer-hard-irqs`, `.../irq-suspend-timeout` | a number |
 //! | `affinity/PROCESS:BEGAN/THREAD:BEGAN` | the CPUs on which that thread may run |
 //! | `unit/NAME/AllowedCPUs` | that property of a systemd unit; nothing if it is unset |
 //! | `unit/NAME/AllowedCPUs-drop-in` | the list in the file below `/run` in which systemd keeps it; `absent` |
@@ -41,6 +42,7 @@ mod frequency;
 mod indirection;
 mod mask;
 mod msr;
+mod napi;
 mod power;
 mod thread;
 mod unit;
@@ -58,15 +60,17 @@ use indirection::IndirectionKnob;
 use machine::{CpuId, CpuList};
 use mask::{MaskKnob, is_mask_file, same_mask};
 use msr::DutyCycleKnob;
+use napi::{NapiKnob, NapiName};
 use power::power_file;
 use thread::ThreadKnob;
 use unit::{DropInKnob, UnitKnob};
 
 pub(crate) use cpuset::{CPUSET, PRESENT};
 pub(crate) use freeze::{FROZEN, STOPPED, StopName, is_let_go, is_stopped, stands_still};
-pub(crate) use indirection::{entries_of, indirection_of, table_of};
+pub(crate) use indirection::{entries_of, indirection_of, is_device, table_of};
 pub(crate) use mask::{MASKS, cpus_of, mask_of};
 pub(crate) use msr::{bits_of, duty_cycle_of, registers_of, text_of};
+pub(crate) use napi::napi_of;
 pub(crate) use power::{UNIT_UW, same_power};
 pub(crate) use unit::{NO_DROP_IN, drop_in_of, is_unit, path_of};
 
@@ -103,6 +107,7 @@ enum Kind {
     /// The weight of a group, which `cpu.idle` replaces.
     Weight(FileKnob),
     Indirection(IndirectionKnob),
+    Napi(NapiKnob),
     State(StateKnob),
     Stop(StopKnob),
 }
@@ -136,6 +141,8 @@ impl Knob {
             Kind::DutyCycle(DutyCycleKnob::new(root.path(&registers_of(cpu))))
         } else if let Some(device) = indirection::device_in(path) {
             Kind::Indirection(IndirectionKnob::new(root, device))
+        } else if let Some(name) = NapiName::from_path(path) {
+            Kind::Napi(NapiKnob::new(root, name))
         } else if let Some(file) = power_file(path) {
             match file {
                 "constraint_0_power_limit_uw" => Kind::Power(FileKnob::new(root.path(path))),
@@ -176,6 +183,7 @@ impl Knob {
             Kind::Governor(knob) => knob.read(),
             Kind::DutyCycle(knob) => knob.read(),
             Kind::Indirection(knob) => knob.read(),
+            Kind::Napi(knob) => knob.read(),
             Kind::State(knob) => knob.read(),
             Kind::Stop(knob) => knob.read(),
         }
@@ -201,6 +209,7 @@ impl Knob {
             Kind::Governor(knob) => knob.write(value)?,
             Kind::DutyCycle(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Indirection(knob) => knob.write(value).and_then(|()| knob.read())?,
+            Kind::Napi(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::State(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Stop(knob) => knob.write(value).map(|()| value.to_owned())?,
         };
@@ -280,7 +289,8 @@ impl Knob {
             | Kind::Bound(_)
             | Kind::DutyCycle(_)
             | Kind::Power(_)
-            | Kind::Indirection(_) => 1,
+            | Kind::Indirection(_)
+            | Kind::Napi(_) => 1,
             Kind::State(_) | Kind::Stop(_) => 1,
             // After the speed that only its successor takes.
             // And a drop-in after the list that systemd writes there.
@@ -319,6 +329,9 @@ pub(crate) fn called(path: &str) -> String {
     }
     if let Some(device) = indirection::device_in(path) {
         return format!("receive queues of {device} (RSS)");
+    }
+    if let Some(NapiName { device, id, setting }) = NapiName::from_path(path) {
+        return format!("{} of {device}'s queue {id} (NAPI)", setting.name());
     }
     match unit::name_in(path) {
         Some(name) => format!("AllowedCPUs= of {name}"),
@@ -400,6 +413,7 @@ mod tests {
             "sys/devices/virtual/workqueue/cpumask",
             "proc/irq/default_smp_affinity",
             "ethtool/eth0/indirection",
+            "napi/eth0/258/irq-suspend-timeout",
         ];
         for path in ours {
             assert!(Knob::at(machine.root(), path).is_some(), "{path}");
