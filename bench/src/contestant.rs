@@ -68,6 +68,11 @@ pub struct Contestant {
 impl Stable {
     /// Starts a server and waits until it listens.
     pub fn start(&self, who: Who) -> Result<Contestant> {
+        self.start_with(who, None)
+    }
+
+    /// The same, with TLS where there is an identity.
+    pub fn start_with(&self, who: Who, tls: Option<&tls::Identity>) -> Result<Contestant> {
         let log = run_folder::begin(&self.folder, &format!("{}.log", who.name().replace(", ", "-")))?;
         let port_file = self.folder.join("port");
         run_folder::remove(&self.folder, &["port"])?;
@@ -76,6 +81,14 @@ impl Stable {
             Who::AllAwake => self.our_command("all-awake"),
             Who::Peafowl => self.our_command("peafowl"),
         };
+        if let Some(tls::Identity { certificate, key, .. }) = tls {
+            if who == Who::Peer {
+                let files = format!("ssl_chain_cert={},ssl_key={}", certificate.display(), key.display());
+                command.args(["-Z", "-o", &files]);
+            } else {
+                command.arg("--tls-cert").arg(certificate).arg("--tls-key").arg(key);
+            }
+        }
         let piped = if who == Who::Peer { Stdio::null() } else { Stdio::piped() };
         command.stdin(Stdio::null()).stdout(piped).stderr(log);
         let mut contestant =

@@ -27,6 +27,7 @@ Examples:
   roost-bench serve --peer /usr/local/bin/memcached              five rounds, some ten minutes
   roost-bench serve --peer ./memcached --quick                   one short round, to see that it works
   roost-bench serve --peer ./memcached --server-cpus 0-3 --load-cpus 6,7
+  roost-bench serve --peer ./memcached --tls testdata/stage/localhost.pem testdata/stage/localhost.key.pem
 
 Build a peer: https://memcached.org/downloads, then ./configure && make. Versions before 1.6.35 send one packet
 for each pipelined get; beating them at depth 16 proves nothing, so they are refused unless --allow-old-peer.")]
@@ -49,6 +50,10 @@ pub struct Args {
     /// Idle limits under which each pair is measured
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Idle::Stock, Idle::Limited])]
     idle: Vec<Idle>,
+    /// Speak TLS, with this certificate and its key (PEM); the certificate is its own authority, and has
+    /// the name localhost. The peer is one that was built with --enable-tls
+    #[arg(long, num_args = 2, value_names = ["CERT", "KEY"])]
+    tls: Option<Vec<PathBuf>>,
     /// Take a memcached older than 1.6.35
     #[arg(long)]
     allow_old_peer: bool,
@@ -98,7 +103,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         folder: run.folder().to_owned(),
     };
     let lengths = if args.quick { QUICK } else { FULL };
-    let mut bench = Bench { stable, load_cpus, lengths, notes: Vec::new() };
+    let tls = match args.tls.as_deref() {
+        Some([certificate, key]) => {
+            let client = tls::Client::new(certificate, "localhost").map_err(usage)?;
+            let (certificate, key) = (certificate.clone(), key.clone());
+            Some((tls::Identity { certificate, key, clients: None }, client))
+        }
+        _ => None,
+    };
+    let mut bench = Bench { stable, tls, load_cpus, lengths, notes: Vec::new() };
     let rounds = if args.quick { 1 } else { args.rounds };
     // Before anything is measured: another process may hold the CPUs, and a limit without effect is
     // left out.
@@ -122,20 +135,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
          {open_rate}"
     ));
     bench.notes.into_iter().for_each(|note| run.remark(note));
-    run.end(&figures())
+    if args.tls.is_some() {
+        run.remark("all of them, and the generator, speak TLS");
+    }
+    run.end(&figures(args.tls.is_some()))
 }
 
 const CONTESTANTS: [Who; 3] = [Who::Peer, Who::AllAwake, Who::Peafowl];
 const MEMORY: &str = "memory";
 
 /// Targets hold at stock idle; elsewhere the figures are reported.
-fn figures() -> Vec<Figure> {
+fn figures(is_tls: bool) -> Vec<Figure> {
     let [peer, ours, _] = CONTESTANTS.map(Who::name);
     let mut figures = Vec::new();
     for idle in [Idle::Stock, Idle::Limited, Idle::Poll] {
         let at = |target: f64| (idle == Idle::Stock).then_some(target);
-        figures.extend(beside_peer("cpu_us_depth_1", "us", idle, [at(0.85), None]));
-        figures.extend(beside_peer("cpu_us_depth_16", "us", idle, [at(0.80), None]));
+        let [shallow, deep] = if is_tls { [1.05, 1.05] } else { [0.85, 0.80] };
+        figures.extend(beside_peer("cpu_us_depth_1", "us", idle, [at(shallow), None]));
+        figures.extend(beside_peer("cpu_us_depth_16", "us", idle, [at(deep), None]));
         figures.extend(beside_peer("rate_depth_1", "/s", idle, [None, None]));
         figures.extend(beside_peer("rate_depth_16", "/s", idle, [None, None]));
         figures.extend(beside_peer("open_p99_us", "us", idle, [at(1.0), at(1.25)]));
@@ -175,6 +192,7 @@ impl Idle {
 /// The common state of all measurements.
 struct Bench {
     stable: Stable,
+    tls: Option<(tls::Identity, tls::Client)>,
     load_cpus: CpuList,
     lengths: Lengths,
     notes: Vec<String>,
@@ -184,7 +202,7 @@ impl Bench {
     /// The rate of the open loop, the same for all: half of the peer's maximum, or less if the
     /// generator cannot send that on time.
     fn open_rate(&mut self) -> Result<Rate> {
-        let peer = self.stable.start(Who::Peer)?;
+        let peer = self.start(Who::Peer)?;
         let fill = loadgen::fill(&self.plan(&peer, Pace::Closed { depth: 1 }, self.lengths.warm))?;
         let most = self.load(&peer, Pace::Closed { depth: 16 }, self.lengths.closed)?.achieved;
         self.notes.push(format!(
@@ -209,9 +227,13 @@ impl Bench {
         Ok(rate)
     }
 
+    fn start(&self, who: Who) -> Result<Contestant> {
+        self.stable.start_with(who, self.tls.as_ref().map(|(identity, _)| identity))
+    }
+
     /// One contestant, from its start to its idling.
     fn block(&self, who: Who, open_rate: Rate) -> Result<Measured> {
-        let contestant = self.stable.start(who)?;
+        let contestant = self.start(who)?;
         loadgen::fill(&self.plan(&contestant, Pace::Closed { depth: 1 }, self.lengths.warm))?;
         self.load(&contestant, Pace::Closed { depth: 16 }, self.lengths.warm)?;
         let mut metrics = Vec::new();
@@ -244,7 +266,7 @@ impl Bench {
         let (few, many) = self.lengths.items;
         let mut resident = [0u64; 2];
         for (bytes, items) in resident.iter_mut().zip([few, many]) {
-            let contestant = self.stable.start(who)?;
+            let contestant = self.start(who)?;
             let mut plan = self.plan(&contestant, Pace::Closed { depth: 1 }, self.lengths.warm);
             plan.asks.workload.keys = items;
             let fill = loadgen::fill(&plan)?;
@@ -290,6 +312,7 @@ impl Bench {
 
     fn plan(&self, contestant: &Contestant, pace: Pace, length: Duration) -> Plan {
         Plan {
+            tls: self.tls.as_ref().map(|(_, client)| client.clone()),
             connections: CONNECTIONS,
             threads: self.load_cpus.0.len() as u16,
             cpus: Some(self.load_cpus.clone()),

@@ -96,6 +96,9 @@ pub struct Translated {
     pub max_item_size: String,
     pub connections: u32,
     pub auth_file: Option<String>,
+    pub tls_cert: Option<String>,
+    pub tls_key: Option<String>,
+    pub tls_client_ca: Option<String>,
     pub dump: bool,
     pub notes: Vec<String>,
 }
@@ -121,10 +124,12 @@ pub fn translate(text: &str) -> Result<Translated> {
     if let Some(reason) = ruled_out(&theirs) {
         return Err(refused(&reason));
     }
+    let [tls_cert, tls_key, tls_client_ca] = tls_files(&theirs)?;
     let mut notes = without_effect(&theirs);
     let mut port = theirs.port;
     let mut listen = Vec::new();
     for place in theirs.listen.iter().flat_map(|places| places.split(',')) {
+        let (is_plain, place) = place.strip_prefix("notls:").map_or((false, place), |rest| (true, rest));
         let (address, own_port) = address_of(place)?;
         let own_port = own_port.unwrap_or(theirs.port);
         if !listen.is_empty() && own_port != port {
@@ -133,7 +138,7 @@ pub fn translate(text: &str) -> Result<Translated> {
             )));
         }
         port = own_port;
-        listen.push(address);
+        listen.push(if is_plain && theirs.enable_ssl { format!("notls:{address}") } else { address });
     }
     if let Some(path) = &theirs.unix_socket {
         listen = vec![format!("unix:{path}")];
@@ -157,19 +162,57 @@ pub fn translate(text: &str) -> Result<Translated> {
         max_item_size: theirs.max_item_size,
         connections: theirs.conn_limit,
         auth_file: theirs.auth_file,
+        tls_cert,
+        tls_key,
+        tls_client_ca,
         dump: !theirs.disable_dumping,
         notes,
     })
 }
 
+/// The certificate, its key and the authorities of clients, of `-Z` and its `-o ssl_...`.
+fn tls_files(theirs: &Theirs) -> Result<[Option<String>; 3]> {
+    let [mut certificate, mut key, mut authorities] = [const { None }; 3];
+    let mut verify = "0";
+    for word in theirs.extended.iter().flat_map(|words| words.split(',')) {
+        let Some(named) = word.strip_prefix("ssl_") else { continue };
+        let (name, value) = named.split_once('=').unwrap_or((named, ""));
+        match name {
+            "chain_cert" => certificate = Some(value.to_owned()),
+            "key" => key = Some(value.to_owned()),
+            "ca_cert" => authorities = Some(value.to_owned()),
+            "verify_mode" => verify = value,
+            // No older one is spoken.
+            "min_version" if ["tlsv1.0", "tlsv1.1", "tlsv1.2"].contains(&value) => {}
+            _ => return Err(refused(&format!("-o {word}: not served here"))),
+        }
+    }
+    if !theirs.enable_ssl {
+        return Ok([const { None }; 3]);
+    }
+    let (Some(certificate), Some(key)) = (certificate, key) else {
+        return Err(refused("-Z: it needs -o ssl_chain_cert=FILE,ssl_key=FILE"));
+    };
+    let authorities = match verify {
+        "0" => None,
+        "2" if authorities.is_some() => authorities,
+        "2" => return Err(refused("-o ssl_verify_mode=2: it needs ssl_ca_cert=FILE")),
+        other => {
+            return Err(refused(&format!(
+                "-o ssl_verify_mode={other}: clients show a certificate (2) or none (0)"
+            )));
+        }
+    };
+    Ok([Some(certificate), Some(key), authorities])
+}
+
 /// The reason why the store must not run with these, if there is one.
 fn ruled_out(theirs: &Theirs) -> Option<String> {
     let extended = theirs.extended.iter().flat_map(|words| words.split(','));
-    let of_other_servers = extended
-        .filter(|word| ["ext_path", "proxy_config", "ssl_"].iter().any(|name| word.starts_with(name)));
+    let of_other_servers =
+        extended.filter(|word| ["ext_path", "proxy_config"].iter().any(|name| word.starts_with(name)));
     let reasons = [
         (theirs.enable_sasl, "-S: clients would not have to authenticate"),
-        (theirs.enable_ssl, "-Z: it would serve in plain text"),
         (theirs.disable_flush_all, "-F: any client could empty it with flush_all"),
         (theirs.disable_evictions, "-M: a full store evicts; it does not answer with an error"),
         (theirs.udp_port != 0, "-U: UDP is not served"),
@@ -206,7 +249,13 @@ fn without_effect(theirs: &Theirs) -> Vec<String> {
     ];
     let mut names: Vec<String> =
         named.iter().filter(|(is, _)| *is).map(|(_, name)| (*name).to_owned()).collect();
-    names.extend(theirs.extended.iter().map(|words| format!("-o {words}")));
+    let is_taken = |word: &&str| theirs.enable_ssl && word.starts_with("ssl_");
+    for words in &theirs.extended {
+        let left: Vec<&str> = words.split(',').filter(|word| !is_taken(word)).collect();
+        if !left.is_empty() {
+            names.push(format!("-o {}", left.join(",")));
+        }
+    }
     let steer = if names.len() == 1 { "steers a part" } else { "steer parts" };
     note(!names.is_empty(), format!("{} {steer} that this store has not", names.join(", ")));
     notes
@@ -277,10 +326,35 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_taken_with_its_files() {
+        let files = |text: &str| {
+            let found = translate(text).unwrap();
+            assert!(found.notes.iter().all(|note| !note.contains("ssl_key")), "{:?}", found.notes);
+            (
+                [found.tls_cert, found.tls_key, found.tls_client_ca].map(Option::unwrap_or_default),
+                found.listen,
+            )
+        };
+        let (found, listen) = files(
+            "-Z -o modern,ssl_chain_cert=/c.pem,ssl_key=/k.pem,ssl_verify_mode=2,ssl_ca_cert=/a.pem \
+             -l 10.0.0.7,notls:127.0.0.1",
+        );
+        assert_eq!(found, ["/c.pem", "/k.pem", "/a.pem"]);
+        assert_eq!(listen, ["10.0.0.7", "notls:127.0.0.1"]);
+        let (found, _) = files("-Z -o ssl_chain_cert=/c -o ssl_key=/k,ssl_min_version=tlsv1.2 -l ::1");
+        assert_eq!(found, ["/c", "/k", ""]);
+        let (found, listen) = files("-l notls:127.0.0.1");
+        assert_eq!((found, &*listen), (["", "", ""].map(str::to_owned), &["127.0.0.1".to_owned()][..]));
+    }
+
+    #[test]
     fn what_would_open_the_store_or_lose_items_is_refused() {
         for (text, told) in [
             ("-vS", "-S:"),
-            ("-Z -o ssl_key=/k", "plain text"),
+            ("-Z -o ssl_key=/k", "ssl_chain_cert=FILE"),
+            ("-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_ciphers=x", "ssl_ciphers=x: not served"),
+            ("-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=1", "(2) or none (0)"),
+            ("-Z -o ssl_chain_cert=/c,ssl_key=/k,ssl_verify_mode=2", "ssl_ca_cert=FILE"),
             ("-F", "flush_all"),
             ("-M", "evicts"),
             ("-U 11211", "UDP"),

@@ -11,7 +11,7 @@ use machine::{CpuId, CpuList, Duration};
 use signal_hook::consts::SIGHUP;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use store::session::Users;
@@ -19,6 +19,9 @@ use store::{Config, Limits, Listen, Parameters, Policy, Server, StartError, Stor
 
 const MIN_MEMORY: usize = 16 << 20;
 const MIN_ITEM: usize = 1 << 10;
+
+/// A place to listen at without TLS though there is a certificate.
+const NO_TLS: &str = "notls:";
 
 /// A place to listen at that is the path of a socket.
 const UNIX: &str = "unix:";
@@ -66,6 +69,22 @@ pub struct Args {
     /// SIGHUP reads it again
     #[arg(long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
+    /// Speak TLS at every address that is not notls:ADDRESS, and show this chain of certificates (PEM);
+    /// SIGHUP reads it again
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of --tls-cert (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Serve only clients with a certificate of one of these authorities (PEM)
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "tls_cert",
+        help_heading = "Advanced",
+        hide_short_help = true
+    )]
+    tls_client_ca: Option<PathBuf>,
     /// How many workers stay awake
     #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
     policy: PolicyName,
@@ -171,11 +190,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     check_together(args)?;
     let config = config(args, parameters)?;
     // Signals are caught before there is anything to put back.
-    let users = config.users.clone();
-    let mut signals = match &users {
-        Some(_) => EndSignals::watch_and_reload()?,
-        None => EndSignals::watch()?,
-    };
+    let (users, tls) = (config.users.clone(), config.tls.clone());
+    let mut signals =
+        if users.is_some() || tls.is_some() { EndSignals::watch_and_reload()? } else { EndSignals::watch()? };
     let handle = signals.handle();
     let server = start(config, move || handle.close())?;
     let metrics = args
@@ -185,12 +202,16 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .transpose()?;
     announce(&server, args, metrics);
     let asked = loop {
-        match (signals.wait(), &users) {
-            (Some(SIGHUP), Some(users)) => match users.reload() {
-                Ok(()) => eprintln!("roost: {} read again", users.path().display()),
-                Err(error) => eprintln!("roost: the users stay as they were: {error}"),
-            },
-            (signal, _) => break signal.is_some(),
+        match signals.wait() {
+            Some(SIGHUP) if users.is_some() || tls.is_some() => {
+                if let Some(users) = &users {
+                    told("the users", users.path(), users.reload());
+                }
+                if let Some(tls) = &tls {
+                    told("the certificates", &tls.identity().certificate, tls.reload());
+                }
+            }
+            signal => break signal.is_some(),
         }
     };
     server.stop().context("serving")?;
@@ -198,6 +219,14 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Ok(ExitCode::SUCCESS)
     } else {
         Err(coded(Exit::Failed, "a thread of the server ended by itself"))
+    }
+}
+
+/// Says whether a file was read again.
+fn told(what: &str, file: &Path, outcome: Result<(), impl std::fmt::Display>) {
+    match outcome {
+        Ok(()) => eprintln!("roost: {} read again", file.display()),
+        Err(error) => eprintln!("roost: {what} stay as they were: {error}"),
     }
 }
 
@@ -217,6 +246,9 @@ fn translated(args: &Args) -> Result<(Args, Option<(u32, bool)>)> {
         memory_limit: found.memory_limit,
         max_item_size: found.max_item_size,
         auth_file: found.auth_file.map(PathBuf::from).or(args.auth_file.clone()),
+        tls_cert: found.tls_cert.map(PathBuf::from).or(args.tls_cert.clone()),
+        tls_key: found.tls_key.map(PathBuf::from).or(args.tls_key.clone()),
+        tls_client_ca: found.tls_client_ca.map(PathBuf::from).or(args.tls_client_ca.clone()),
         ..args.clone()
     };
     Ok((args, Some((found.connections, found.dump))))
@@ -327,6 +359,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
     }
     let root = args.root.as_ref().map_or_else(linux::Root::system, linux::Root::at);
     raise_descriptor_limit(file.limits.connections);
+    let tls = identity(args).map(tls::Server::load).transpose().map_err(usage)?.map(Arc::new);
     Ok(Config {
         listen: places(args)?,
         worker_cpus: worker_cpus(args)?,
@@ -337,6 +370,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             session: store::session::Limits { max_item_size, dump: file.limits.dump, ..Default::default() },
         },
         users: args.auth_file.as_deref().map(Users::load).transpose().map_err(usage)?.map(Arc::new),
+        tls,
         policy: match args.policy {
             PolicyName::Peafowl | PolicyName::PeafowlPaper => Policy::Peafowl(file.peafowl),
             PolicyName::AllAwake => Policy::AllAwake,
@@ -371,9 +405,25 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
     })
 }
 
+fn identity(args: &Args) -> Option<tls::Identity> {
+    let (certificate, key) = (args.tls_cert.clone()?, args.tls_key.clone()?);
+    if let Some(remark) = tls::remark(&key) {
+        eprintln!("roost: {remark}");
+    }
+    Some(tls::Identity { certificate, key, clients: args.tls_client_ca.clone() })
+}
+
 fn places(args: &Args) -> Result<Vec<Listen>> {
     let mut places = Vec::new();
     for text in &args.listen {
+        let plain = text.strip_prefix(NO_TLS);
+        if plain.is_some() && args.tls_cert.is_none() {
+            return Err(usage(format!(
+                "--listen {text}: nothing speaks TLS without --tls-cert\nhint: leave {NO_TLS} out"
+            )));
+        }
+        let is_tls = args.tls_cert.is_some() && plain.is_none();
+        let text = plain.unwrap_or(text);
         if let Some(path) = text.strip_prefix(UNIX) {
             places.push(Listen::Unix { path: path.into(), mode: args.unix_mode });
             continue;
@@ -381,7 +431,7 @@ fn places(args: &Args) -> Result<Vec<Listen>> {
         let addresses: Vec<SocketAddr> = match text.parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, args.port)],
             // Of a name's addresses those that this machine has: localhost may have one of IPv6 that is off.
-            Err(_) => (text.as_str(), args.port)
+            Err(_) => (text, args.port)
                 .to_socket_addrs()
                 .into_iter()
                 .flatten()
@@ -394,7 +444,7 @@ fn places(args: &Args) -> Result<Vec<Listen>> {
                  of one, or unix:PATH"
             )));
         }
-        places.extend(addresses.into_iter().map(Listen::Tcp));
+        places.extend(addresses.into_iter().map(if is_tls { Listen::Tls } else { Listen::Tcp }));
     }
     Ok(places)
 }

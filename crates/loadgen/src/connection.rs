@@ -4,14 +4,16 @@
 use crate::protocol::Protocol;
 use crate::{Error, Target};
 use machine::{Duration, Instant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, socket_with,
-    sockopt::set_tcp_nodelay,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, recv,
+    send, socket_with, sockopt::set_tcp_nodelay,
 };
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use tls::{TlsSocket, UnbufferedClientConnection};
 
 /// A request that was composed and not yet answered.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +51,23 @@ pub(crate) struct Backlogged<R> {
     pub late: Duration,
 }
 
+/// The carrier of a connection's bytes.
+enum Socket {
+    Plain(OwnedFd),
+    Tls(Box<TlsSocket<UnbufferedClientConnection>>),
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(socket) => socket.as_fd(),
+            Self::Tls(socket) => socket.as_fd(),
+        }
+    }
+}
+
 pub(crate) struct Connection<P: Protocol> {
-    socket: OwnedFd,
+    socket: Socket,
     /// Requests as bytes; written from `written` on.
     pub out: Vec<u8>,
     pub written: usize,
@@ -75,7 +92,11 @@ pub(crate) struct Connection<P: Protocol> {
 
 impl<P: Protocol> Connection<P> {
     /// Connects and makes the socket non-blocking; an error after the plan's patience.
-    pub fn open(address: &Address, patience: Duration) -> Result<Self, std::io::Error> {
+    pub fn open(
+        address: &Address,
+        tls: Option<&tls::Client>,
+        patience: Duration,
+    ) -> Result<Self, std::io::Error> {
         let socket = match address {
             Address::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, patience.into())?;
@@ -86,7 +107,32 @@ impl<P: Protocol> Connection<P> {
             }
             Address::Unix(address) => connect_unix(address, patience)?,
         };
-        Ok(Self::of(socket))
+        Ok(Self::of(match tls {
+            None => Socket::Plain(socket),
+            Some(client) => Socket::Tls(Box::new(greeted(client, socket, patience)?)),
+        }))
+    }
+
+    /// Bytes received into `into`; zero at the end of the stream.
+    pub fn receive(&mut self, into: &mut [u8]) -> Result<usize, Errno> {
+        match &mut self.socket {
+            Socket::Plain(socket) => recv(socket, into, RecvFlags::empty()).map(|(length, _)| length),
+            Socket::Tls(socket) => socket.receive(into),
+        }
+    }
+
+    /// Whether bytes can be received that the kernel knows nothing of.
+    pub fn has_more(&self) -> bool {
+        matches!(&self.socket, Socket::Tls(socket) if socket.has_more())
+    }
+
+    /// Bytes of those not yet written that were taken.
+    pub fn send(&mut self) -> Result<usize, Errno> {
+        let bytes = &self.out[self.written..];
+        match &mut self.socket {
+            Socket::Plain(socket) => send(socket, bytes, SendFlags::NOSIGNAL),
+            Socket::Tls(socket) => socket.send(bytes),
+        }
     }
 
     /// Begins to connect, without waiting for the server: it is `connecting` until the socket can
@@ -108,13 +154,13 @@ impl<P: Protocol> Connection<P> {
         };
         match begun {
             Ok(()) | Err(Errno::INPROGRESS) => {
-                Ok(Self { connecting: true, blocked: true, ..Self::of(socket) })
+                Ok(Self { connecting: true, blocked: true, ..Self::of(Socket::Plain(socket)) })
             }
             Err(cause) => Err(cause.into()),
         }
     }
 
-    fn of(socket: OwnedFd) -> Self {
+    fn of(socket: Socket) -> Self {
         Self {
             socket,
             out: Vec::new(),
@@ -161,6 +207,37 @@ impl Address {
                 SocketAddrUnix::new(path).map(Self::Unix).map_err(|cause| unfound(cause.into()))
             }
         }
+    }
+}
+
+/// Makes acquaintance by TLS; an error after the plan's patience.
+fn greeted(
+    client: &tls::Client,
+    socket: OwnedFd,
+    patience: Duration,
+) -> Result<TlsSocket<UnbufferedClientConnection>, std::io::Error> {
+    let failed = |cause: &dyn std::fmt::Display| std::io::Error::other(format!("TLS: {cause}"));
+    let mut socket = client.connect(socket).map_err(|error| failed(&error))?;
+    let deadline = linux::now() + patience;
+    loop {
+        let is_done = socket.greet().map_err(|errno| match errno {
+            Errno::PROTO => {
+                failed(&"the server's certificate is none of the authority's, or it speaks no TLS")
+            }
+            errno => errno.into(),
+        })?;
+        if is_done {
+            return Ok(socket);
+        }
+        let left = deadline.since(linux::now());
+        if left.is_zero() || socket.has_ended() {
+            return Err(failed(&"the server says nothing"));
+        }
+        let nanos = left.as_nanos();
+        let wait =
+            Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
+        let mut watched = [PollFd::new(&socket, PollFlags::IN)];
+        let _ = poll(&mut watched, Some(&wait));
     }
 }
 

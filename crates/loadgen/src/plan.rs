@@ -62,6 +62,8 @@ pub enum Pace {
 #[derive(Clone, Debug)]
 pub struct Plan<A = Items> {
     pub target: Target,
+    /// Speak TLS with it; not with servers whose connections are made anew.
+    pub tls: Option<tls::Client>,
     /// Connections, shared evenly among the threads.
     pub connections: u32,
     /// Threads, each with connections of its own.
@@ -117,6 +119,7 @@ impl<A> Plan<A> {
     fn of(target: Target, pace: Pace, asks: A) -> Self {
         Self {
             target,
+            tls: None,
             connections: 32,
             threads: 1,
             cpus: None,

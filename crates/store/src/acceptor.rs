@@ -65,6 +65,7 @@ pub(crate) struct Acceptor {
 struct Listener {
     socket: OwnedFd,
     bound: Bound,
+    is_tls: bool,
 }
 
 #[derive(Debug)]
@@ -125,14 +126,14 @@ impl Acceptor {
         })
     }
 
-    /// Takes the waiting connections, up to a batch per listener, and hands each socket to `take`
-    /// while `room` allows. Others get an answer, are closed, and counted by `refused`: a client
-    /// that waits in the backlog knows nothing, and tries no other server.
+    /// Takes the waiting connections, up to a batch per listener, and hands each socket to `take`, and
+    /// whether it speaks TLS, while `room` allows. Others get an answer, are closed, and counted by
+    /// `refused`: a client that waits in the backlog knows nothing, and tries no other server.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
         mut room: impl FnMut() -> bool,
-        mut take: impl FnMut(OwnedFd),
+        mut take: impl FnMut(OwnedFd, bool),
         mut refused: impl FnMut(),
     ) -> Accepted {
         let mut outcome = Accepted::All;
@@ -145,7 +146,10 @@ impl Acceptor {
                 match net::accept_with(&listener.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                     Ok(socket) if !room() => {
                         refused();
-                        let _ = net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
+                        // One that speaks TLS would not understand.
+                        if !listener.is_tls {
+                            let _ = net::send(&socket, TOO_MANY, SendFlags::NOSIGNAL);
+                        }
                     }
                     Ok(socket) => {
                         if matches!(listener.bound, Bound::Tcp(_)) {
@@ -153,7 +157,7 @@ impl Acceptor {
                             // acknowledgement.
                             let _ = sockopt::set_tcp_nodelay(&socket, true);
                         }
-                        take(socket);
+                        take(socket, listener.is_tls);
                     }
                     Err(Errno::AGAIN) => break,
                     Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
@@ -172,12 +176,13 @@ impl Acceptor {
 impl Listener {
     fn open(place: &Listen) -> Result<Self, ListenError> {
         match place {
-            Listen::Tcp(address) => Self::open_tcp(*address),
+            Listen::Tcp(address) => Self::open_tcp(*address, false),
+            Listen::Tls(address) => Self::open_tcp(*address, true),
             Listen::Unix { path, mode } => Self::open_unix(path, *mode),
         }
     }
 
-    fn open_tcp(address: SocketAddr) -> Result<Self, ListenError> {
+    fn open_tcp(address: SocketAddr, is_tls: bool) -> Result<Self, ListenError> {
         let refused = |errno| match errno {
             Errno::ADDRINUSE => ListenError::Taken { place: address.to_string() },
             source => ListenError::Refused { place: address.to_string(), source: source.into() },
@@ -191,7 +196,7 @@ impl Listener {
         net::listen(&socket, BACKLOG).map_err(refused)?;
         let bound = net::getsockname(&socket).map_err(refused)?;
         let bound = SocketAddr::try_from(bound).unwrap_or(address);
-        Ok(Self { socket, bound: Bound::Tcp(bound) })
+        Ok(Self { socket, bound: Bound::Tcp(bound), is_tls })
     }
 
     fn open_unix(path: &Path, mode: u32) -> Result<Self, ListenError> {
@@ -207,7 +212,7 @@ impl Listener {
         })?;
         let refused = |source| ListenError::Refused { place: place(), source };
         socket.set_nonblocking(true).map_err(refused)?;
-        Ok(Self { socket: socket.into(), bound: Bound::Unix { folder, name } })
+        Ok(Self { socket: socket.into(), bound: Bound::Unix { folder, name }, is_tls: false })
     }
 }
 

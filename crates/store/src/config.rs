@@ -20,6 +20,8 @@ pub struct Config {
     pub limits: Limits,
     /// A client has to say which of these it is; absent: all are served.
     pub users: Option<Arc<Users>>,
+    /// The identity shown at the places with TLS.
+    pub tls: Option<Arc<tls::Server>>,
     pub policy: Policy,
     /// How deep the CPU of an active worker may sleep.
     pub active_idle: policy::active_idle::Mode,
@@ -57,6 +59,7 @@ impl Config {
                 session: session::Limits::default(),
             },
             users: None,
+            tls: None,
             policy,
             active_idle: policy::active_idle::Mode::Stock,
             idle_actuator: None,
@@ -84,6 +87,8 @@ pub struct Nic {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     Tcp(SocketAddr),
+    /// The same with TLS, by the identity of [`Config::tls`].
+    Tls(SocketAddr),
     /// A Unix socket; a user that may write it can connect.
     Unix {
         path: PathBuf,

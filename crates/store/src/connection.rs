@@ -31,9 +31,10 @@ use crate::buffer::Buffer;
 use crate::session::{Context, Ending, Next, Session};
 use crate::store::Budget;
 use machine::{ConnId, Duration, Instant, WorkerId};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use std::ops::Range;
+pub(crate) use transport::Socket;
 use transport::Transport;
 
 mod transport;
@@ -82,7 +83,7 @@ impl TurnContext<'_> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Connection<T = OwnedFd> {
+pub(crate) struct Connection<T = Socket> {
     socket: T,
     pub(crate) id: ConnId,
     pub(crate) home: WorkerId,
@@ -97,6 +98,8 @@ pub(crate) struct Connection<T = OwnedFd> {
     pub(crate) held_since: Option<Instant>,
     /// When bytes of an incomplete request last came.
     partial_since: Option<Instant>,
+    /// Since when its transport lacks the rest of something, before any byte of a request.
+    incomplete_since: Option<Instant>,
     /// Whether its worker counts it among those that may stall.
     pub(crate) is_watched: bool,
     /// Bytes received so far.
@@ -152,6 +155,7 @@ impl<T: Transport> Connection<T> {
             unserved: false,
             held_since: None,
             partial_since: None,
+            incomplete_since: None,
             is_watched: false,
             received: 0,
             written: 0,
@@ -177,7 +181,23 @@ impl<T: Transport> Connection<T> {
     /// Since when nothing has moved that must: the client takes no answers, or sends no more of a
     /// request.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
-        self.held_since.or(self.partial_since)
+        self.held_since.or(self.partial_since).or(self.incomplete_since)
+    }
+
+    /// Whether bytes are here, or half of them, that the kernel knows nothing of: true if it needs another
+    /// turn without asking the kernel.
+    pub(crate) fn look_at_rest(&mut self, now: Instant) -> bool {
+        if self.socket.is_incomplete() {
+            self.incomplete_since.get_or_insert(now);
+        } else {
+            self.incomplete_since = None;
+        }
+        self.socket.has_more()
+    }
+
+    /// Whether the client went before it could ask anything.
+    pub(crate) fn is_stranger(&self) -> bool {
+        self.socket.is_stranger()
     }
 
     /// Why the conversation ended, if the protocol ended it.
@@ -205,7 +225,7 @@ impl<T: Transport> Connection<T> {
         if !self.input.is_empty() {
             return self.read_more(scratch, context);
         }
-        match self.receive(&mut scratch.input) {
+        match self.receive(&mut scratch.input, context.budget()) {
             Ok(received) => self.take_received(0..received, scratch, context),
             Err(turn) => (0, turn),
         }
@@ -218,8 +238,8 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Reads once. The error is how the turn ends when there is nothing to serve.
-    pub(crate) fn receive(&mut self, into: &mut [u8]) -> Result<usize, Turn> {
-        match self.socket.receive(into) {
+    pub(crate) fn receive(&mut self, into: &mut [u8], budget: &Budget) -> Result<usize, Turn> {
+        match self.socket.receive(into, budget) {
             Ok(0) => Err(Turn::Closed),
             Ok(length) => {
                 self.received += length as u64;
@@ -290,6 +310,7 @@ impl<T: Transport> Connection<T> {
     pub(crate) fn close(mut self, budget: &Budget) {
         self.input.release(budget);
         self.output.release(budget);
+        self.socket.close(budget);
     }
 
     /// Notes whether an incomplete request waits for the rest of its bytes, some of which have just
@@ -314,7 +335,7 @@ impl<T: Transport> Connection<T> {
             scratch.clear_output();
             return (0, turn);
         }
-        match self.socket.receive_behind(self.input.spare()) {
+        match self.socket.receive_behind(self.input.spare(), budget) {
             Ok(0) => (0, Turn::Closed),
             Ok(length) => {
                 self.received += length as u64;
@@ -391,7 +412,7 @@ impl<T: Transport> Connection<T> {
                 return Turn::Held;
             }
             let most = if is_over { rest.len() } else { rest.len().min(TURN_BYTES - self.written) };
-            match self.socket.send(&rest[..most]) {
+            match self.socket.send(&rest[..most], context.budget()) {
                 Ok(length) => {
                     self.written += length;
                     rest = &rest[length..];
@@ -423,7 +444,7 @@ impl<T: Transport> Connection<T> {
             }
             let waiting = self.output.as_slice();
             let most = waiting.len().min(TURN_BYTES - self.written);
-            match self.socket.send(&waiting[..most]) {
+            match self.socket.send(&waiting[..most], context.budget()) {
                 Ok(length) => {
                     self.written += length;
                     self.output.consume(length, context.budget());

@@ -16,7 +16,7 @@
 
 use crate::acceptor::{self, Accepted, Acceptor};
 use crate::config::Config;
-use crate::connection::Connection;
+use crate::connection::{Connection, Socket};
 use crate::learned::Learned;
 use crate::limits::Limits;
 use crate::recording::RecordedScheduler;
@@ -28,7 +28,6 @@ use policy::Guidance;
 use policy::active_idle::ActiveIdle;
 use policy::peafowl::{ConnectionLoad, Order};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -187,10 +186,12 @@ impl Director {
         let accepted = acceptor.accept(
             now,
             || shared.connections() < limit,
-            |socket| {
+            |socket, is_tls| {
+                let peer = acceptor::peer(&socket);
+                let Some(socket) = shared.carrier(socket, is_tls) else { return };
                 let id = ConnId(*connections_so_far);
                 *connections_so_far += 1;
-                place(shared, scheduling, now, id, socket);
+                place(shared, scheduling, now, id, peer, socket);
             },
             || shared.connection_rejected(),
         );
@@ -348,9 +349,16 @@ fn mean(responses: &[Response]) -> Option<Duration> {
 }
 
 /// Gives a new connection its home and its worker.
-fn place(shared: &Shared, scheduling: &mut RecordedScheduler, now: Instant, id: ConnId, socket: OwnedFd) {
+fn place(
+    shared: &Shared,
+    scheduling: &mut RecordedScheduler,
+    now: Instant,
+    id: ConnId,
+    peer: String,
+    socket: Socket,
+) {
     let placement = scheduling.place(now);
-    shared.connection_opened(id, acceptor::peer(&socket), placement.home, placement.serve);
+    shared.connection_opened(id, peer, placement.home, placement.serve);
     let connection = Box::new(Connection::new(socket, id, placement.home));
     let load = ConnectionLoad::new(now);
     shared.port(placement.serve).mailbox.post(Mail::Adopt { connection, load, transfer: None });

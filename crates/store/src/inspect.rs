@@ -324,7 +324,7 @@ fn optional(value: Option<impl std::fmt::Display>) -> String {
 fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, String)> {
     let unix = config.listen.iter().find_map(|place| match place {
         Listen::Unix { path, mode } => Some((path.display().to_string(), *mode)),
-        Listen::Tcp(_) => None,
+        Listen::Tcp(_) | Listen::Tls(_) => None,
     });
     let (path, mode) = unix.unwrap_or_else(|| ("NULL".to_owned(), 0o600));
     let first = addresses.first();

@@ -4,7 +4,7 @@
 //! touched when a connection moves, a period ends or a person asks, never for a request.
 
 use crate::config::{Config, Limits, Log};
-use crate::connection::{Connection, TurnContext};
+use crate::connection::{Connection, Socket, TurnContext};
 use crate::inspect::Inspector;
 use crate::mailbox::Mailbox;
 use crate::registry::Registry;
@@ -17,6 +17,7 @@ use hdrhistogram::Histogram;
 use machine::{ConnId, CpuId, Duration, Instant, Rate, WorkerId, WorkerReading};
 use policy::peafowl::{ConnectionLoad, LearnedLimit, Order};
 use policy::{Guidance, Movable, Moved, Why};
+use rustix::fd::OwnedFd;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -100,6 +101,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) limits: Limits,
     users: Option<Arc<Users>>,
+    tls: Option<Arc<tls::Server>>,
     pub(crate) log: Log,
     pub(crate) inspector: Arc<Inspector>,
     pub(crate) started: Instant,
@@ -158,6 +160,7 @@ impl Shared {
             store,
             limits: config.limits.clone(),
             users: config.users.clone(),
+            tls: config.tls.clone(),
             log: config.log.clone(),
             inspector,
             started: linux::now(),
@@ -305,6 +308,20 @@ impl Shared {
         status.scale_ups = bursts.kept.iter().map(|burst| burst.took).collect();
         status.scale_ups_began = bursts.kept.iter().map(|burst| burst.began).collect();
         status
+    }
+
+    /// The carrier of a new client's bytes; `None`, and the client is gone, if TLS cannot be had.
+    pub(crate) fn carrier(&self, socket: OwnedFd, is_tls: bool) -> Option<Socket> {
+        if !is_tls {
+            return Some(Socket::Plain(socket));
+        }
+        match self.tls.as_ref()?.accept(socket) {
+            Ok(socket) => Some(socket.into()),
+            Err(error) => {
+                self.log.say(&format!("a client is refused: TLS cannot be begun: {error}"));
+                None
+            }
+        }
     }
 
     pub(crate) fn connection_opened(&self, id: ConnId, peer: String, home: WorkerId, worker: WorkerId) {

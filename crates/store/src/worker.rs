@@ -254,7 +254,9 @@ impl Worker {
                 _ if event.data.u64() == BELL => {}
                 Some(connection) if connection.is_plain() => {
                     let start = at * piece;
-                    match connection.receive(&mut self.scratch.input[start..start + piece]) {
+                    match connection
+                        .receive(&mut self.scratch.input[start..start + piece], self.shared.store.budget())
+                    {
                         Ok(length) => received.push((slot, start..start + length)),
                         Err(turn) => last = self.after_turn(slot, 0, turn, false, ready_since),
                     }
@@ -308,12 +310,18 @@ impl Worker {
     fn serve_ready(&mut self) {
         for slot in std::mem::take(&mut self.ready) {
             let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
-            if !connection.has_unserved() || connection.is_held() {
+            if connection.is_held() {
                 continue;
             }
             let now = self.shared.now();
             let context = self.shared.turn_context(self.id, now);
-            let (requests, turn) = connection.serve_left_over(&mut self.scratch, &context);
+            let (requests, turn) = if connection.has_unserved() {
+                connection.serve_left_over(&mut self.scratch, &context)
+            } else if connection.look_at_rest(now) {
+                connection.take_turn(&mut self.scratch, &context)
+            } else {
+                continue;
+            };
             self.after_turn(slot, requests, turn, false, now);
         }
     }
@@ -328,6 +336,7 @@ impl Worker {
     ) -> Instant {
         let now = self.shared.now();
         let busy = now.since(std::mem::replace(&mut self.charged_until, now));
+        let has_more = self.connections[slot as usize].look_at_rest(now);
         self.watch(slot);
         match turn {
             Turn::Closed => {
@@ -338,7 +347,7 @@ impl Worker {
             Turn::Idle | Turn::Again if was_held => self.hold(slot, false),
             _ => {}
         }
-        if turn == Turn::Again {
+        if turn == Turn::Again || turn == Turn::Idle && has_more {
             self.ready.push(slot);
         }
         if requests == 0 {
@@ -402,8 +411,11 @@ impl Worker {
         if self.connections[slot as usize].is_held() {
             self.held += 1;
         }
-        self.watch(slot);
         let now = self.shared.now();
+        if self.connections[slot as usize].look_at_rest(now) {
+            self.ready.push(slot);
+        }
+        self.watch(slot);
         self.policy.handle_arrival(now, slot, id, home, load);
         if let Some(transfer) = transfer {
             self.arrived(slot, &transfer);
@@ -474,6 +486,9 @@ impl Worker {
 
     fn discard(&self, connection: Connection) {
         let (id, ending) = (connection.id, connection.ending());
+        if connection.is_stranger() {
+            self.shared.port(self.id).counters.ssl_handshake_errors.raise(1);
+        }
         connection.close(self.shared.store.budget());
         self.shared.connection_closed(id);
         if let Some(ending) = ending {

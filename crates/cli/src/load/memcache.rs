@@ -1,9 +1,12 @@
 //! The load of a memcached server, or of the store.
 
 use super::Load;
+use crate::exit::usage;
 use anyhow::Result;
 use loadgen::{Items, Plan, Target};
 use machine::Ratio;
+use std::path::PathBuf;
+use tls::Client;
 use workload::{KeySize, Popularity, ValueSize, Workload};
 
 #[derive(clap::Args, Debug)]
@@ -23,6 +26,9 @@ pub(super) struct MemcacheOptions {
     /// Store every key first, and check that the server kept them
     #[arg(long)]
     preload: bool,
+    /// Speak TLS: the server's certificate is of one of these authorities (PEM)
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    tls_ca: Option<PathBuf>,
     /// Check every value that is read, byte for byte; only this generator may have stored them
     #[arg(long, hide_short_help = true)]
     verify: bool,
@@ -37,6 +43,7 @@ impl MemcacheOptions {
             ("--gets", self.gets.is_some()),
             ("--preload", self.preload),
             ("--verify", self.verify),
+            ("--tls-ca", self.tls_ca.is_some()),
         ];
         given.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
     }
@@ -51,9 +58,22 @@ impl MemcacheOptions {
             value_size: self.value_size.unwrap_or_else(|| "100".parse().expect(size)),
             gets: self.gets.unwrap_or(Ratio::new(0.9)),
         };
-        let plan = Plan::new(server.clone(), load.pace()?);
+        let tls = self.tls_ca.as_deref().map(|file| Client::new(file, &host_of(server)));
+        let tls = tls.transpose().map_err(usage)?;
+        let plan = Plan { tls, ..Plan::new(server.clone(), load.pace()?) };
         Ok(load
             .in_force(Plan { asks: Items { workload, preload: self.preload, verify: self.verify }, ..plan }))
+    }
+}
+
+/// The name that the server's certificate has to have.
+fn host_of(server: &Target) -> String {
+    match server {
+        Target::Tcp(text) => {
+            let host = text.rsplit_once(':').map_or(&**text, |(host, _)| host);
+            host.trim_matches(['[', ']']).to_owned()
+        }
+        Target::Unix(_) => "localhost".to_owned(),
     }
 }
 

@@ -33,6 +33,7 @@ mod quiescing;
 mod rogue_jvms;
 mod run_folder;
 mod saturating;
+mod sealing;
 mod seeing;
 mod sim;
 mod soak;

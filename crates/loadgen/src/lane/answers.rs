@@ -7,7 +7,6 @@ use crate::protocol::{Answer, Asks, Kind, Protocol, Taken};
 use machine::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
 
 impl<A: Asks> Lane<'_, A> {
     pub(super) fn read_ready(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Error> {
@@ -44,12 +43,12 @@ impl<A: Asks> Lane<'_, A> {
     fn read(&mut self, at: usize) {
         let mut input = std::mem::take(&mut self.input);
         loop {
-            let count = match recv(&self.connections[at], &mut input[..], RecvFlags::empty()) {
-                Ok((_, 0)) => {
+            let count = match self.connections[at].receive(&mut input) {
+                Ok(0) => {
                     self.end(at);
                     break;
                 }
-                Ok((_, count)) => count,
+                Ok(count) => count,
                 Err(Errno::AGAIN | Errno::INTR) => break,
                 Err(cause) => {
                     self.close(at, &format!("reading failed: {}", std::io::Error::from(cause)));
@@ -59,7 +58,7 @@ impl<A: Asks> Lane<'_, A> {
             let now = linux::now();
             self.last_heard = now;
             let is_same = self.take_bytes(at, &input[..count], now);
-            if count < input.len() || !is_same {
+            if !is_same || count < input.len() && !self.connections[at].has_more() {
                 break;
             }
         }

@@ -99,11 +99,10 @@ impl<'a, A: Asks> Lane<'a, A> {
         let own = (plan.connections + u32::from(plan.threads) - 1 - number) / u32::from(plan.threads);
         let mut connections = Vec::with_capacity(own as usize);
         for index in 0..own {
-            let connection = Connection::open(address, plan.patience).map_err(|cause| Error::Connect {
-                target: plan.target.clone(),
-                connected: connections.len(),
-                cause,
-            })?;
+            let connection =
+                Connection::open(address, plan.tls.as_ref(), plan.patience).map_err(|cause| {
+                    Error::Connect { target: plan.target.clone(), connected: connections.len(), cause }
+                })?;
             let data = epoll::EventData::new_u64(u64::from(index));
             epoll::add(&epoll, &connection, data, epoll::EventFlags::IN)
                 .map_err(system("watching a connection"))?;

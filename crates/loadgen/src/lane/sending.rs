@@ -9,7 +9,6 @@ use crate::source::{Due, Source};
 use machine::{Duration, Instant};
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
 
 impl<A: Asks> Lane<'_, A> {
     pub(super) fn advance(&mut self) {
@@ -135,7 +134,7 @@ impl<A: Asks> Lane<'_, A> {
         let now = linux::now();
         self.note_sent(at, now);
         let connection = &mut self.connections[at];
-        let result = send(&*connection, &connection.out[connection.written..], SendFlags::NOSIGNAL);
+        let result = connection.send();
         match result {
             Ok(count) => connection.written += count,
             Err(Errno::AGAIN | Errno::INTR) => {}

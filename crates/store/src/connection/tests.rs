@@ -5,6 +5,7 @@ use super::*;
 use crate::session::{Alone, Counters, Limits};
 use crate::store::{NewItem, Store, StoreConfig};
 use proptest::prelude::*;
+use rustix::fd::OwnedFd;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair, sockopt,
 };
@@ -54,7 +55,7 @@ impl Rig {
     fn connect(&self) -> (Connection, OwnedFd) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-        (Connection::new(ours, ConnId(0), WorkerId(0)), theirs)
+        (Connection::new(Socket::Plain(ours), ConnId(0), WorkerId(0)), theirs)
     }
 
     fn session(&self) -> Context<'_> {
@@ -76,7 +77,7 @@ impl Rig {
     ) -> (u32, Turn) {
         let context = TurnContext { session: self.session(), began: clock(), clock };
         if connection.is_plain() {
-            return match connection.receive(&mut scratch.input) {
+            return match connection.receive(&mut scratch.input, self.store.budget()) {
                 Ok(length) => connection.take_received(0..length, scratch, &context),
                 Err(turn) => (0, turn),
             };
@@ -115,21 +116,21 @@ struct Lines {
 }
 
 impl Transport for Script {
-    fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
+    fn receive(&mut self, into: &mut [u8], _: &Budget) -> Result<usize, Errno> {
         match std::io::Read::read(&mut self.0.borrow_mut().sent, into) {
             Ok(0) | Err(_) => Err(Errno::AGAIN),
             Ok(length) => Ok(length),
         }
     }
 
-    fn receive_behind(&self, into: &mut Vec<u8>) -> Result<usize, Errno> {
+    fn receive_behind(&mut self, into: &mut Vec<u8>, budget: &Budget) -> Result<usize, Errno> {
         let mut bytes = vec![0; into.capacity() - into.len()];
-        let length = self.receive(&mut bytes)?;
+        let length = self.receive(&mut bytes, budget)?;
         into.extend_from_slice(&bytes[..length]);
         Ok(length)
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
+    fn send(&mut self, bytes: &[u8], _: &Budget) -> Result<usize, Errno> {
         let mut lines = self.0.borrow_mut();
         let length = lines.takes.pop_front().unwrap_or(bytes.len()).min(bytes.len());
         lines.out.extend_from_slice(&bytes[..length]);
@@ -312,7 +313,7 @@ fn no_turn_writes_more_than_its_share() {
     client.set_nonblocking(true).unwrap();
     let (ours, client) = (OwnedFd::from(ours), OwnedFd::from(client));
     sockopt::set_socket_send_buffer_size(&ours, 4 << 20).unwrap();
-    let mut connection = Connection::new(ours, ConnId(0), WorkerId(0));
+    let mut connection = Connection::new(Socket::Plain(ours), ConnId(0), WorkerId(0));
     let mut scratch = Scratch::new();
     for keys in ["v3 ", "v4 "] {
         let text = format!("get {}\r\n", keys.repeat(100));

@@ -1,33 +1,139 @@
-//! The carrier of a connection's bytes: a socket that does not block, or a test's script of reads
-//! and writes.
+//! The carrier of a connection's bytes: a socket that does not block, plain or with TLS on it, or a test's
+//! script of reads and writes.
 
-use rustix::fd::OwnedFd;
+use crate::store::Budget;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use tls::{TlsSocket, UnbufferedServerConnection};
 
 /// Carries bytes without blocking: [`Errno::AGAIN`] where there is nothing to take, or no room.
 pub(crate) trait Transport {
     /// Bytes received into `into`; zero at the end of the stream.
-    fn receive(&self, into: &mut [u8]) -> Result<usize, Errno>;
+    fn receive(&mut self, into: &mut [u8], budget: &Budget) -> Result<usize, Errno>;
 
     /// Appends received bytes to `into`, within its capacity. Returns how many bytes; zero at the
     /// end of the stream.
-    fn receive_behind(&self, into: &mut Vec<u8>) -> Result<usize, Errno>;
+    fn receive_behind(&mut self, into: &mut Vec<u8>, budget: &Budget) -> Result<usize, Errno>;
 
-    /// Bytes of `bytes` that were taken.
-    fn send(&self, bytes: &[u8]) -> Result<usize, Errno>;
+    /// Bytes of `bytes` that were taken. After [`Errno::AGAIN`] the next call begins with the same bytes.
+    fn send(&mut self, bytes: &[u8], budget: &Budget) -> Result<usize, Errno>;
+
+    /// Whether bytes can be received that the kernel knows nothing of.
+    fn has_more(&self) -> bool {
+        false
+    }
+
+    /// Whether the client owes the rest of something that it began, before any byte of a request.
+    fn is_incomplete(&self) -> bool {
+        false
+    }
+
+    /// Whether the client has never come so far that it could ask.
+    fn is_stranger(&self) -> bool {
+        false
+    }
+
+    /// Ends it in good order, and gives its memory back.
+    fn close(&mut self, _budget: &Budget) {}
 }
 
-impl Transport for OwnedFd {
-    fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        recv(self, into, RecvFlags::empty()).map(|(length, _)| length)
+/// A client's socket, plain or with TLS on it.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Plain(OwnedFd),
+    Tls(Box<TlsTransport>),
+}
+
+/// A socket with TLS on it, and the memory that it was granted.
+#[derive(Debug)]
+pub(crate) struct TlsTransport {
+    socket: TlsSocket<UnbufferedServerConnection>,
+    charged: usize,
+}
+
+impl From<TlsSocket<UnbufferedServerConnection>> for Socket {
+    fn from(socket: TlsSocket<UnbufferedServerConnection>) -> Self {
+        Self::Tls(Box::new(TlsTransport { socket, charged: 0 }))
+    }
+}
+
+impl TlsTransport {
+    /// Charges the memory that it holds between two calls; during one it borrows the thread's.
+    fn charge<T>(&mut self, done: Result<T, Errno>, budget: &Budget) -> Result<T, Errno> {
+        let held = self.socket.held();
+        if held > self.charged {
+            if !budget.try_charge_connection(held - self.charged) {
+                return Err(Errno::NOBUFS);
+            }
+        } else {
+            budget.release_connection(self.charged - held);
+        }
+        self.charged = held;
+        done
+    }
+}
+
+impl Transport for Socket {
+    fn receive(&mut self, into: &mut [u8], budget: &Budget) -> Result<usize, Errno> {
+        match self {
+            Self::Plain(socket) => recv(socket, into, RecvFlags::empty()).map(|(length, _)| length),
+            Self::Tls(tls) => {
+                let received = tls.socket.receive(into);
+                tls.charge(received, budget)
+            }
+        }
     }
 
-    fn receive_behind(&self, into: &mut Vec<u8>) -> Result<usize, Errno> {
-        recv(self, rustix::buffer::spare_capacity(into), RecvFlags::empty()).map(|(length, _)| length)
+    fn receive_behind(&mut self, into: &mut Vec<u8>, budget: &Budget) -> Result<usize, Errno> {
+        match self {
+            Self::Plain(socket) => recv(socket, rustix::buffer::spare_capacity(into), RecvFlags::empty())
+                .map(|(length, _)| length),
+            Self::Tls(tls) => {
+                let before = into.len();
+                into.resize(into.capacity(), 0);
+                let received = tls.socket.receive(&mut into[before..]);
+                into.truncate(before + received.unwrap_or(0));
+                tls.charge(received, budget)
+            }
+        }
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<usize, Errno> {
-        send(self, bytes, SendFlags::NOSIGNAL)
+    fn send(&mut self, bytes: &[u8], budget: &Budget) -> Result<usize, Errno> {
+        match self {
+            Self::Plain(socket) => send(socket, bytes, SendFlags::NOSIGNAL),
+            Self::Tls(tls) => {
+                let sent = tls.socket.send(bytes);
+                tls.charge(sent, budget)
+            }
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.socket.has_more())
+    }
+
+    fn is_incomplete(&self) -> bool {
+        matches!(self, Self::Tls(tls) if !tls.socket.is_greeted() || (tls.socket.held() > 0 && !tls.socket.has_more()))
+    }
+
+    fn is_stranger(&self) -> bool {
+        matches!(self, Self::Tls(tls) if !tls.socket.is_greeted())
+    }
+
+    fn close(&mut self, budget: &Budget) {
+        if let Self::Tls(tls) = self {
+            tls.socket.say_farewell();
+            budget.release_connection(std::mem::take(&mut tls.charged));
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Plain(socket) => socket.as_fd(),
+            Self::Tls(tls) => tls.socket.as_fd(),
+        }
     }
 }

@@ -69,6 +69,8 @@ counters! {
     auth_errors,
     /// Clients of the binary protocol, which were told so and closed.
     binary_refused,
+    /// Connections that ended before TLS stood.
+    ssl_handshake_errors,
     store_too_large,
     /// Values refused for want of memory.
     store_no_memory,
