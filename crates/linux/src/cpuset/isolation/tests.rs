@@ -118,6 +118,61 @@ fn real_card(root: &Root) -> Option<(String, String)> {
     network_devices(root).into_iter().find_map(|device| table(&device).map(|table| (device, table)))
 }
 
+/// A real card that is up, and its interrupts.
+struct Card {
+    device: String,
+    numbers: Vec<String>,
+}
+
+impl Card {
+    fn up<'a>(device: &str, masks: impl Iterator<Item = &'a String>) -> Self {
+        let number = |path: &String| path.split('/').nth(2).unwrap().to_owned();
+        let card = Self { device: device.to_owned(), numbers: masks.map(number).collect() };
+        card.set("up");
+        card
+    }
+
+    fn set(&self, word: &str) {
+        let mut command = std::process::Command::new("/bin/busybox");
+        assert!(command.args(["ip", "link", "set", &self.device, word]).status().unwrap().success());
+    }
+
+    /// By CPU, since the machine began.
+    fn taken(&self) -> Vec<u64> {
+        let text = std::fs::read_to_string("/proc/interrupts").unwrap();
+        let cpus = text.lines().next().unwrap().split_whitespace().count();
+        let mut taken = vec![0; cpus];
+        for line in text.lines() {
+            let Some((number, counts)) = line.split_once(':') else { continue };
+            if !self.numbers.iter().any(|one| one == number.trim()) {
+                continue;
+            }
+            for (sum, count) in taken.iter_mut().zip(counts.split_whitespace()) {
+                *sum += count.parse::<u64>().unwrap();
+            }
+        }
+        taken
+    }
+
+    /// Whether those of some five seconds are `enough`, within two minutes.
+    fn until(&self, enough: impl Fn(&[u64]) -> bool) -> bool {
+        (0..24).any(|_| {
+            let before = self.taken();
+            std::thread::sleep(std::time::Duration::from_secs(5));
+            let taken: Vec<u64> =
+                self.taken().iter().zip(&before).map(|(now, before)| now - before).collect();
+            println!("interrupts of {} by CPU in 5 s: {taken:?}", self.device);
+            enough(&taken)
+        })
+    }
+}
+
+impl Drop for Card {
+    fn drop(&mut self) {
+        self.set("down");
+    }
+}
+
 /// Not a test: keeps the packets of a real card on two CPUs until it is killed, when that test
 /// starts this program again.
 #[test]
@@ -165,10 +220,20 @@ fn a_real_card_gives_packets_to_queues_of_the_cpus() {
     };
     let (first, middle) = (of(0..2), of(2..4));
     assert_eq!((first.len(), middle.len()), (2, 2), "{masks_before:?}");
+    let card = Card::up(&device, interrupts.values());
+    let packets_come = card.until(|taken| taken[2..].iter().sum::<u64>() >= 20);
+    if !packets_come {
+        println!("SKIPPED: the interrupts of a parked CPU: no packets come to {device}");
+    }
 
     let mut around = CpuIsolation::open(&root, "a test").unwrap();
     around.keep_on(&Placement { interrupts: Some("0-1".parse().unwrap()), ..Placement::default() });
     assert_eq!(queues(), first);
+    // Some are under way still. Then five seconds pass without one.
+    assert!(
+        !packets_come || card.until(|taken| taken[..2].iter().sum::<u64>() >= 20 && taken[2..] == [0; 6]),
+        "interrupts of {device} come to parked CPUs"
+    );
     around.keep_on(&Placement::default());
     assert_eq!((real_card(&root).unwrap().1, masks()), (before.clone(), masks_before.clone()));
     drop(around);
