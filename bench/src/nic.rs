@@ -281,7 +281,10 @@ impl Wire {
 impl Wire {
     /// Received packets interrupt this CPU, or are left where they came.
     fn steer(&self, cpu: Option<CpuId>) -> Result<()> {
-        let mask = cpu.map_or(0, |cpu| 1_u64 << (cpu.index() % 64));
+        if let Some(cpu) = cpu.filter(|cpu| cpu.index() >= 32) {
+            bail!("packets are steered to one of the first 32 CPUs, and {cpu} is none");
+        }
+        let mask = cpu.map_or(0, |cpu| 1_u32 << cpu.index());
         let line = format!("echo {mask:x} > /sys/class/net/{INSIDE}/queues/rx-0/rps_cpus");
         let status = Command::new("ip").args(["netns", "exec", &self.name, "sh", "-c", &line]).status()?;
         if !status.success() {

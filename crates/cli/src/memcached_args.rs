@@ -138,7 +138,7 @@ pub fn translate(text: &str) -> Result<Translated> {
             )));
         }
         port = own_port;
-        listen.push(if is_plain && theirs.enable_ssl { format!("notls:{address}") } else { address });
+        listen.push(if is_plain { format!("notls:{address}") } else { address });
     }
     if let Some(path) = &theirs.unix_socket {
         listen = vec![format!("unix:{path}")];
@@ -182,8 +182,8 @@ fn tls_files(theirs: &Theirs) -> Result<[Option<String>; 3]> {
             "key" => key = Some(value.to_owned()),
             "ca_cert" => authorities = Some(value.to_owned()),
             "verify_mode" => verify = value,
-            // No older one is spoken.
-            "min_version" if ["tlsv1.0", "tlsv1.1", "tlsv1.2"].contains(&value) => {}
+            // 1.0, 1.1 and 1.2; no older one than that is spoken.
+            "min_version" if ["0", "1", "2"].contains(&value) => {}
             _ => return Err(refused(&format!("-o {word}: not served here"))),
         }
     }
@@ -341,10 +341,10 @@ mod tests {
         );
         assert_eq!(found, ["/c.pem", "/k.pem", "/a.pem"]);
         assert_eq!(listen, ["10.0.0.7", "notls:127.0.0.1"]);
-        let (found, _) = files("-Z -o ssl_chain_cert=/c -o ssl_key=/k,ssl_min_version=tlsv1.2 -l ::1");
+        let (found, _) = files("-Z -o ssl_chain_cert=/c -o ssl_key=/k,ssl_min_version=2 -l ::1");
         assert_eq!(found, ["/c", "/k", ""]);
         let (found, listen) = files("-l notls:127.0.0.1");
-        assert_eq!((found, &*listen), (["", "", ""].map(str::to_owned), &["127.0.0.1".to_owned()][..]));
+        assert_eq!((found, &*listen), (["", "", ""].map(str::to_owned), &["notls:127.0.0.1".to_owned()][..]));
     }
 
     #[test]

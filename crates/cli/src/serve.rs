@@ -69,14 +69,14 @@ pub struct Args {
     /// SIGHUP reads it again
     #[arg(long, value_name = "FILE")]
     auth_file: Option<PathBuf>,
-    /// Speak TLS at every address that is not notls:ADDRESS, and show this chain of certificates (PEM);
+    /// Speak TLS at every TCP address that is not notls:ADDRESS, and show this chain of certificates (PEM);
     /// SIGHUP reads it again
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Serve only clients with a certificate of one of these authorities (PEM)
+    /// With TLS, serve only clients with a certificate of one of these authorities (PEM)
     #[arg(
         long,
         value_name = "FILE",
@@ -422,6 +422,11 @@ fn places(args: &Args) -> Result<Vec<Listen>> {
                 "--listen {text}: nothing speaks TLS without --tls-cert\nhint: leave {NO_TLS} out"
             )));
         }
+        if plain.is_some_and(|place| place.starts_with(UNIX)) {
+            return Err(usage(format!(
+                "--listen {text}: a socket of a file has no TLS in any case\nhint: leave {NO_TLS} out"
+            )));
+        }
         let is_tls = args.tls_cert.is_some() && plain.is_none();
         let text = plain.unwrap_or(text);
         if let Some(path) = text.strip_prefix(UNIX) {
@@ -445,6 +450,13 @@ fn places(args: &Args) -> Result<Vec<Listen>> {
             )));
         }
         places.extend(addresses.into_iter().map(if is_tls { Listen::Tls } else { Listen::Tcp }));
+    }
+    if args.tls_cert.is_some() && !places.iter().any(|place| matches!(place, Listen::Tls(_))) {
+        return Err(usage(format!(
+            "--tls-cert: no place to listen at speaks TLS: they are {}\nhint: leave it out, or listen at an \
+             address as well",
+            args.listen.join(", ")
+        )));
     }
     Ok(places)
 }

@@ -34,7 +34,8 @@ pub struct RequestPattern {
     /// for several, so that the histograms hold all.
     pub timed: u64,
     /// Times that data came while a request of its connection was under way and was taken as part
-    /// of it: clients that do not wait for replies, or long requests.
+    /// of it: clients that do not wait for replies, or long requests. Requests that a client sends in one
+    /// piece are one, and are not told of.
     pub merged: u64,
     /// Times that there was no memory to follow a connection, so that its requests are missing.
     pub unfit: u64,

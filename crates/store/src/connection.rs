@@ -98,8 +98,9 @@ pub(crate) struct Connection<T = Socket> {
     pub(crate) held_since: Option<Instant>,
     /// When bytes of an incomplete request last came.
     partial_since: Option<Instant>,
-    /// Since when its transport lacks the rest of something, before any byte of a request.
-    incomplete_since: Option<Instant>,
+    /// Since when its transport lacks the rest of something, before any byte of a request, and the bytes
+    /// received by then.
+    incomplete_since: Option<(Instant, u64)>,
     /// Whether its worker counts it among those that may stall.
     pub(crate) is_watched: bool,
     /// Bytes received so far.
@@ -181,16 +182,16 @@ impl<T: Transport> Connection<T> {
     /// Since when nothing has moved that must: the client takes no answers, or sends no more of a
     /// request.
     pub(crate) fn stalled_since(&self) -> Option<Instant> {
-        self.held_since.or(self.partial_since).or(self.incomplete_since)
+        self.held_since.or(self.partial_since).or(self.incomplete_since.map(|(since, _)| since))
     }
 
     /// Whether bytes are here, or half of them, that the kernel knows nothing of: true if it needs another
     /// turn without asking the kernel.
     pub(crate) fn look_at_rest(&mut self, now: Instant) -> bool {
-        if self.socket.is_incomplete() {
-            self.incomplete_since.get_or_insert(now);
-        } else {
+        if self.is_held() || !self.socket.is_incomplete() {
             self.incomplete_since = None;
+        } else if self.incomplete_since.is_none_or(|(_, received)| received != self.received) {
+            self.incomplete_since = Some((now, self.received));
         }
         self.socket.has_more()
     }

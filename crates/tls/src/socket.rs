@@ -15,6 +15,8 @@
 //! Invariants:
 //! - A connection at rest, with nothing left over in either direction, holds no buffer: they are lent by
 //!   its thread.
+//! - A call ends: of records that open nothing (empty ones, changes of keys, warnings) rustls takes some
+//!   dozens on end, and then fails the session.
 //! - It never holds more than one record that was opened, one read's worth of sealed bytes, and the
 //!   bytes that one `send` sealed: some 100 KiB.
 
@@ -63,8 +65,9 @@ const OVERHEAD: usize = 256 + HEADER;
 pub struct TlsSocket<S> {
     socket: OwnedFd,
     session: S,
-    /// Sealed bytes that came and are not yet a whole record, or not yet opened.
+    /// Sealed bytes that came, and from where on they are not yet opened: whole records, or part of one.
     incoming: Vec<u8>,
+    start: usize,
     /// Bytes that were opened, and from where on they are not yet taken.
     opened: Vec<u8>,
     taken: usize,
@@ -126,6 +129,7 @@ impl<S: Session> TlsSocket<S> {
             socket,
             session,
             incoming,
+            start: 0,
             opened,
             taken: 0,
             outgoing,
@@ -143,14 +147,16 @@ impl<S: Session> TlsSocket<S> {
         self.is_greeted
     }
 
-    /// Bytes may be received that the kernel knows nothing of.
+    /// Bytes may be received, or the end or a fault, that the kernel knows nothing of.
     pub fn has_more(&self) -> bool {
-        self.taken < self.opened.len() || (!self.is_looked_at && self.holds_record())
+        self.is_ended || self.is_failed || self.taken < self.opened.len() || self.may_open()
     }
 
-    fn holds_record(&self) -> bool {
-        let length = self.incoming.get(3..HEADER).map(|length| u16::from_be_bytes([length[0], length[1]]));
-        length.is_some_and(|length| self.incoming.len() >= HEADER + usize::from(length))
+    /// A record is here that the session has not looked at.
+    fn may_open(&self) -> bool {
+        let rest = &self.incoming[self.start..];
+        let length = rest.get(3..HEADER).map(|length| u16::from_be_bytes([length[0], length[1]]));
+        !self.is_looked_at && length.is_some_and(|length| rest.len() >= HEADER + usize::from(length))
     }
 
     /// The other side says no more.
@@ -187,11 +193,19 @@ impl<S: Session> TlsSocket<S> {
         if self.taken == self.opened.len() && !self.read_on()? {
             return Ok(0);
         }
-        let rest = &self.opened[self.taken..];
-        let length = rest.len().min(into.len());
-        into[..length].copy_from_slice(&rest[..length]);
-        self.taken += length;
-        Ok(length)
+        let mut filled = 0;
+        loop {
+            let (rest, space) = (&self.opened[self.taken..], &mut into[filled..]);
+            let length = rest.len().min(space.len());
+            space[..length].copy_from_slice(&rest[..length]);
+            self.taken += length;
+            filled += length;
+            // Small records come by the hundred in one read. A fault waits for the next call.
+            let is_full = filled == into.len();
+            if is_full || !self.may_open() || self.step(&[]) != Ok(Step::Opened) {
+                return Ok(filled);
+            }
+        }
     }
 
     /// Opens one more record, of the bytes that are here or come now. False: none follows.
@@ -213,12 +227,7 @@ impl<S: Session> TlsSocket<S> {
                 Step::Ended => {}
                 Step::Failed => return Err(Errno::PROTO),
                 Step::Waits | Step::Ready => {
-                    if self.incoming.capacity() < READ {
-                        let mut larger = borrowed();
-                        larger.extend_from_slice(&self.incoming);
-                        give_back(std::mem::replace(&mut self.incoming, larger));
-                    }
-                    // Less than a record is left over, so at least one more fits behind it.
+                    self.make_room()?;
                     let spare = rustix::buffer::spare_capacity(&mut self.incoming);
                     match recv(&self.socket, spare, RecvFlags::empty()) {
                         // Without a word of farewell: requests that came whole were served.
@@ -229,6 +238,27 @@ impl<S: Session> TlsSocket<S> {
                 }
             }
         }
+    }
+
+    /// Room for a read behind the bytes that are left over: less than a record, or, of an acquaintance, the
+    /// beginning of a message of up to 64 KiB.
+    fn make_room(&mut self) -> Result<(), Errno> {
+        if self.incoming.capacity() < READ {
+            let mut larger = borrowed();
+            larger.extend_from_slice(&self.incoming[self.start..]);
+            give_back(std::mem::replace(&mut self.incoming, larger));
+        } else {
+            self.incoming.drain(..self.start);
+        }
+        self.start = 0;
+        if self.incoming.len() == self.incoming.capacity() {
+            if self.incoming.len() > 2 * READ {
+                self.is_failed = true;
+                return Err(Errno::PROTO);
+            }
+            self.incoming.reserve(READ);
+        }
+        Ok(())
     }
 
     /// Bytes of `bytes` that were taken. After [`Errno::AGAIN`] the next call begins with the same bytes.
@@ -268,11 +298,13 @@ impl<S: Session> TlsSocket<S> {
         }
         loop {
             let (discard, step) = {
-                let Self { session, incoming, opened, outgoing, .. } = self;
-                let UnbufferedStatus { mut discard, state } = session.process(incoming);
+                let Self { session, incoming, start, opened, outgoing, .. } = self;
+                let UnbufferedStatus { mut discard, state } = session.process(&mut incoming[*start..]);
                 let step = match state {
                     Err(_) => Some(Step::Failed),
                     Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                        // Bytes of a client that has finished, though it may be before we seal any.
+                        self.is_greeted = true;
                         if self.taken == opened.len() {
                             opened.clear();
                             self.taken = 0;
@@ -314,7 +346,7 @@ impl<S: Session> TlsSocket<S> {
                 };
                 (discard, step)
             };
-            self.incoming.drain(..discard);
+            self.start += discard;
             match step {
                 Some(Step::Failed) => {
                     self.is_failed = true;
@@ -347,7 +379,7 @@ impl<S: Session> TlsSocket<S> {
     /// Tells the other side the reason of a failure, if its socket takes that.
     fn say_why(&mut self) {
         let mut alert = Vec::new();
-        let is_told = match self.session.process(&mut self.incoming).state {
+        let is_told = match self.session.process(&mut self.incoming[self.start..]).state {
             Ok(ConnectionState::EncodeTlsData(mut data)) => {
                 encode(&mut alert, |into| data.encode(into)).is_ok()
             }
@@ -361,11 +393,22 @@ impl<S: Session> TlsSocket<S> {
     /// Ends our part in good order, if the socket takes that: then the other side knows that it lost
     /// nothing.
     pub fn say_farewell(&mut self) {
-        if !self.is_greeted || self.is_failed || self.flush().is_err() {
+        if !self.is_greeted {
+            return;
+        }
+        // Whatever is to be told or heard first.
+        let is_ready = loop {
+            match self.step(&[]) {
+                Ok(Step::Ready) => break true,
+                Ok(Step::Opened | Step::Ended) => self.taken = self.opened.len(),
+                Ok(Step::Waits | Step::Failed) | Err(_) => break false,
+            }
+        };
+        if self.flush().is_err() || !is_ready {
             return;
         }
         let mut last = [0; 64];
-        let length = match self.session.process(&mut self.incoming).state {
+        let length = match self.session.process(&mut self.incoming[self.start..]).state {
             Ok(ConnectionState::WriteTraffic(mut traffic)) => traffic.queue_close_notify(&mut last).ok(),
             _ => None,
         };
@@ -376,17 +419,10 @@ impl<S: Session> TlsSocket<S> {
 
     /// Gives the thread's buffers back; a rest stays in a buffer of its own size.
     fn tidy(&mut self) {
-        if self.taken == self.opened.len() {
-            self.opened.clear();
-            self.taken = 0;
-        } else if self.taken > 0 {
-            self.opened.drain(..self.taken);
-            self.taken = 0;
-        }
-        if self.written > 0 {
-            self.outgoing.drain(..self.written);
-            self.written = 0;
-        }
+        self.opened.drain(..self.taken);
+        self.outgoing.drain(..self.written);
+        self.incoming.drain(..self.start);
+        (self.taken, self.written, self.start) = (0, 0, 0);
         for buffer in [&mut self.incoming, &mut self.opened, &mut self.outgoing] {
             if buffer.capacity() > buffer.len() {
                 let rest = if buffer.is_empty() { Vec::new() } else { buffer.as_slice().to_vec() };

@@ -58,6 +58,10 @@ impl NapiKnob {
                 return fs::read_to_string(&self.path).map(|text| text.trim_end().to_owned());
             }
             let queues = queues_of(&self.name.device)?;
+            // Its settings are there again when it is up: they are no lost ones.
+            if queues.is_empty() {
+                return Err(io::ErrorKind::NetworkDown.into());
+            }
             let queue = queues.iter().find(|queue| queue.id == self.name.id);
             let value = queue.and_then(|queue| queue.get(self.name.setting));
             value.map(|value| value.to_string()).ok_or_else(|| io::ErrorKind::NotFound.into())

@@ -30,7 +30,7 @@ use crate::lock::{FileLock, LockError, Refusal, run_folder, take};
 use crate::processes::threads::kernel_release;
 use crate::root::{FileError, Root};
 use machine::Duration;
-use napi::{NapiSetting, queues_of};
+use napi::{NapiSetting, name_of, queues_of};
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use std::io;
 use std::os::fd::AsFd;
@@ -55,8 +55,8 @@ pub enum NicError {
     NoName(String),
     #[error(
         "{device} has no queue whose interrupts the kernel ({release}) can put off\nhint: `ip link` lists \
-         the devices; that takes Linux 6.13 or later and a driver with NAPI, which the loopback device and \
-         a bridge have not"
+         the devices; that takes Linux 6.13 or later, a device that is up, and a driver with NAPI, which the \
+         loopback device and a bridge have not"
     )]
     NoQueue { device: String, release: String },
     #[error("interrupts of {device} cannot be put off: {reason}\nhint: that takes root, or CAP_NET_ADMIN")]
@@ -87,10 +87,14 @@ impl NicSuspension {
         }
         let lacking = || NicError::NoQueue { device: device.to_owned(), release: kernel_release() };
         let refused = |reason: String| NicError::Refused { device: device.to_owned(), reason };
-        let queues = ids_of(root, device).map_err(|cause| match cause.kind() {
+        let unread = |cause: io::Error| match cause.kind() {
             io::ErrorKind::NotFound => lacking(),
             _ => refused(cause.to_string()),
-        })?;
+        };
+        // By one name, whichever was said: the lock and the journal go by it.
+        let own = if *root == Root::system() { name_of(device).map_err(unread)? } else { device.to_owned() };
+        let device = own.as_str();
+        let queues = ids_of(root, device).map_err(unread)?;
         if queues.is_empty() {
             return Err(lacking());
         }

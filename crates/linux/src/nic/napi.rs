@@ -61,7 +61,15 @@ impl Napi {
     }
 }
 
-/// The queues of a device; `NotFound` where there is no such device, or no such family.
+/// A device's own name, where `name` is one of its others.
+pub(crate) fn name_of(name: &str) -> io::Result<String> {
+    let netlink = Netlink::open()?;
+    let index = rustix::net::netdevice::name_to_index(&netlink.socket, name).map_err(absent)?;
+    rustix::net::netdevice::index_to_name(&netlink.socket, index).map_err(absent)
+}
+
+/// The queues of a device, none while it is down; `NotFound` where there is no such device, or no such
+/// family.
 pub(crate) fn queues_of(device: &str) -> io::Result<Vec<Napi>> {
     let mut netlink = Netlink::open()?;
     let index = rustix::net::netdevice::name_to_index(&netlink.socket, device).map_err(absent)?;

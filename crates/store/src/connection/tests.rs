@@ -138,6 +138,46 @@ impl Transport for Script {
     }
 }
 
+/// A transport that always has half of a record left over.
+struct Halves(Script);
+
+impl Transport for Halves {
+    fn receive(&mut self, into: &mut [u8], budget: &Budget) -> Result<usize, Errno> {
+        self.0.receive(into, budget)
+    }
+
+    fn receive_behind(&mut self, into: &mut Vec<u8>, budget: &Budget) -> Result<usize, Errno> {
+        self.0.receive_behind(into, budget)
+    }
+
+    fn send(&mut self, bytes: &[u8], budget: &Budget) -> Result<usize, Errno> {
+        self.0.send(bytes, budget)
+    }
+
+    fn is_incomplete(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn half_a_record_stalls_only_while_nothing_comes() {
+    let rig = Rig::new(64 << 20);
+    let script = Script::default();
+    let mut connection = Connection::new(Halves(script.clone()), ConnId(0), WorkerId(0));
+    let mut scratch = Scratch::new();
+    let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+    for second in 1..100 {
+        script.0.borrow_mut().sent.extend(b"mn\r\n");
+        rig.turn(&mut connection, &mut scratch);
+        connection.look_at_rest(at(second));
+        assert_eq!(connection.stalled_since(), Some(at(second)), "a request has come since");
+    }
+    for second in 100..110 {
+        connection.look_at_rest(at(second));
+        assert_eq!(connection.stalled_since(), Some(at(99)));
+    }
+}
+
 fn value(key: usize) -> Vec<u8> {
     (0..LENGTHS[key]).map(|at| b'a' + (at * 7 + key) as u8 % 26).collect()
 }

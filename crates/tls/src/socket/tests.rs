@@ -99,6 +99,45 @@ fn records_that_came_together_are_told_of() {
 }
 
 #[test]
+fn a_farewell_that_a_send_takes_in_is_an_end_that_is_told_of() {
+    let (mut ours, mut theirs) = acquainted();
+    theirs.send(b"get a\r\n").unwrap();
+    theirs.say_farewell();
+    assert_eq!(ours.receive(&mut [0; 100]), Ok(7));
+    assert_eq!(ours.send(b"END\r\n"), Ok(5));
+    assert!(ours.has_more(), "the kernel tells of nothing any more");
+    assert_eq!(ours.receive(&mut [0; 100]), Ok(0));
+    // Our own farewell comes through, too.
+    ours.say_farewell();
+    assert_eq!(theirs.receive(&mut [0; 100]), Ok(5));
+    assert_eq!(theirs.receive(&mut [0; 100]), Ok(0));
+}
+
+#[test]
+fn a_client_whose_first_word_comes_with_its_greeting_is_greeted() {
+    let (mut ours, mut theirs) = pair();
+    theirs.greet().unwrap();
+    ours.greet().unwrap();
+    assert!(theirs.greet().unwrap());
+    theirs.send(b"set a 0 0 1 noreply\r\nx\r\n").unwrap();
+    assert!(!ours.is_greeted());
+    assert_eq!(ours.receive(&mut [0; 100]), Ok(24));
+    assert!(ours.is_greeted(), "it waits for nothing of the client's");
+}
+
+#[test]
+fn small_records_are_taken_by_the_hundred() {
+    let (mut ours, mut theirs) = acquainted();
+    for _ in 0..150 {
+        theirs.send(b"mn\r\n").unwrap();
+    }
+    let mut space = [0; 550];
+    assert_eq!(ours.receive(&mut space), Ok(550), "as much as there is room for");
+    assert_eq!(ours.receive(&mut space), Ok(50));
+    assert!(!ours.has_more());
+}
+
+#[test]
 fn a_greeting_in_pieces_is_waited_for_and_keeps_no_thread_busy() {
     let (ours, wire) = sockets();
     let (theirs, tap) = sockets();

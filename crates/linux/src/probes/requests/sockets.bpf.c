@@ -5,9 +5,8 @@
  *                 |---------------- response -------------------------- |
  *
  * From the first byte in to the first byte out. Requests that follow without waiting (pipelined)
- * are one here, and counted as merged, unless they come in one piece: that is not seen. Data that
- * becomes ready while a request is under way and is taken only after the reply is the next
- * request, and its time runs from when it was ready. */
+ * are one here, and counted as merged. Data that becomes ready while a request is under way and is
+ * taken only after the reply is the next request, and its time runs from when it was ready. */
 #include "../include/requests.h"
 #include <bpf/bpf_tracing.h>
 
