@@ -201,7 +201,7 @@ impl Bench {
         let first = self.store.0.first().context("a CPU of the store")?;
         self.wire.steer((way == Way::Interrupts).then_some(*first))?;
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.wire.name]).arg(crate::product::roost()?).args(["serve"]);
+        command.args(["netns", "exec", NAMESPACE]).arg(crate::product::roost()?).args(["serve"]);
         command.args(["--listen", THERE, "--port", "0", "--policy", "all-awake", "--memory-limit", "256m"]);
         command.args([
             "--active-idle",
@@ -235,33 +235,31 @@ fn passes() -> u64 {
     line.split_whitespace().filter_map(|count| count.parse::<u64>().ok()).sum()
 }
 
-/// The names of the devices, and their addresses.
+/// The names of the devices and of the inner one's namespace, and the addresses.
 const OUTSIDE: &str = "roost-out";
 const INSIDE: &str = "roost-in";
+const NAMESPACE: &str = "roost-nic";
 const HERE: &str = "10.213.87.1";
 const THERE: &str = "10.213.87.2";
 
-/// A pair of devices, one of them in a namespace; both go with it.
-struct Wire {
-    name: String,
-}
+/// A pair of devices, one of them in a namespace of its own; all go with this.
+struct Wire;
 
 impl Wire {
     fn make() -> Result<Self> {
-        let wire = Self { name: "roost-nic".to_owned() };
+        let wire = Self;
         // An earlier run was killed perhaps.
         wire.remove();
-        let name = &wire.name;
         for line in [
-            format!("ip netns add {name}"),
-            format!("ip link add {OUTSIDE} type veth peer name {INSIDE} netns {name}"),
+            format!("ip netns add {NAMESPACE}"),
+            format!("ip link add {OUTSIDE} type veth peer name {INSIDE} netns {NAMESPACE}"),
             format!("ip address add {HERE}/30 dev {OUTSIDE}"),
             format!("ip link set {OUTSIDE} up"),
-            format!("ip -n {name} address add {THERE}/30 dev {INSIDE}"),
-            format!("ip -n {name} link set {INSIDE} up"),
-            format!("ip -n {name} link set lo up"),
+            format!("ip -n {NAMESPACE} address add {THERE}/30 dev {INSIDE}"),
+            format!("ip -n {NAMESPACE} link set {INSIDE} up"),
+            format!("ip -n {NAMESPACE} link set lo up"),
             // Only so has it a queue that can be polled, and are packets put there (`veth_xmit`).
-            format!("ip netns exec {name} ethtool -K {INSIDE} gro on"),
+            format!("ip netns exec {NAMESPACE} ethtool -K {INSIDE} gro on"),
             format!("ethtool -K {OUTSIDE} tso off"),
         ] {
             let mut words = line.split(' ');
@@ -276,9 +274,7 @@ impl Wire {
         }
         Ok(wire)
     }
-}
 
-impl Wire {
     /// Received packets interrupt this CPU, or are left where they came.
     fn steer(&self, cpu: Option<CpuId>) -> Result<()> {
         if let Some(cpu) = cpu.filter(|cpu| cpu.index() >= 32) {
@@ -286,7 +282,7 @@ impl Wire {
         }
         let mask = cpu.map_or(0, |cpu| 1_u32 << cpu.index());
         let line = format!("echo {mask:x} > /sys/class/net/{INSIDE}/queues/rx-0/rps_cpus");
-        let status = Command::new("ip").args(["netns", "exec", &self.name, "sh", "-c", &line]).status()?;
+        let status = Command::new("ip").args(["netns", "exec", NAMESPACE, "sh", "-c", &line]).status()?;
         if !status.success() {
             bail!("packets cannot be steered (RPS): {status}");
         }
@@ -296,8 +292,8 @@ impl Wire {
     fn remove(&self) {
         // A process that still ends there keeps the namespace, and with it the pair.
         let _ = Command::new("ip").args(["link", "delete", OUTSIDE]).stderr(Stdio::null()).status();
-        if Path::new("/run/netns").join(&self.name).exists() {
-            let _ = Command::new("ip").args(["netns", "delete", &self.name]).status();
+        if Path::new("/run/netns").join(NAMESPACE).exists() {
+            let _ = Command::new("ip").args(["netns", "delete", NAMESPACE]).status();
         }
     }
 }

@@ -2,7 +2,8 @@
 //! in an order that answers every request which was already sent.
 //!
 //! ```text
-//!   start: listeners -> store -> idle limits (locks, journal, or a daemon) -> network card -> workers -> director
+//!   start: listeners -> store -> idle limits (locks, journal, or a daemon) -> network card
+//!          -> workers -> director
 //!   stop:  listeners closed -> idle limits and network card put back, while the workers drain -> joined
 //! ```
 

@@ -114,7 +114,10 @@ impl Transport for Socket {
     }
 
     fn is_incomplete(&self) -> bool {
-        matches!(self, Self::Tls(tls) if !tls.socket.is_greeted() || (tls.socket.held() > 0 && !tls.socket.has_more()))
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(tls) => self.is_stranger() || (tls.socket.held() > 0 && !tls.socket.has_more()),
+        }
     }
 
     fn is_stranger(&self) -> bool {
