@@ -39,8 +39,8 @@ SCENARIO = Path(__file__).resolve().parents[1] / "scenarios" / "mmk.toml"
 def by_command(command: str, requests: int, threads: int) -> float:
     """Seconds of `roost sim run`."""
     with tempfile.TemporaryDirectory() as place:
-        call = [command, "sim", "run", str(SCENARIO), f"--set=run.requests={requests}", "--json",
-                f"--threads={threads}", "--out", f"{place}/run"]  # fmt: skip
+        call = ["taskset", "-c", f"0-{threads - 1}", command, "sim", "run", str(SCENARIO),
+                f"--set=run.requests={requests}", "--json", "--out", f"{place}/run"]  # fmt: skip
         began = time.perf_counter()
         subprocess.run(call, check=True, capture_output=True)
         return time.perf_counter() - began

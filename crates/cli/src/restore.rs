@@ -13,8 +13,8 @@ use std::process::ExitCode;
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../help/restore.txt"))]
 pub struct Args {
-    /// Folder that holds the machine's sys and run folders, for tests and recorded machines
-    #[arg(long, value_name = "DIR", default_value = "/", alias = "sysfs-root")]
+    /// Folder that holds the machine's sys and run folders: for benches on machines that are not there
+    #[arg(long, value_name = "DIR", default_value = "/", alias = "sysfs-root", hide = true)]
     root: PathBuf,
 
     /// Print one JSON object instead of lines

@@ -48,6 +48,6 @@ pub use hdr_log::HdrLog;
 pub use judge::Stands;
 pub use outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
 pub use plan::{Pace, Plan, SPIN_DEFAULT, Target};
-pub use protocol::{Asks, Body, Http, Items, Url, http_answer};
+pub use protocol::{Asks, Http, Items, Url, http_answer};
 pub use run::{fill, run};
 pub use tally::Counts;

@@ -26,8 +26,8 @@ pub struct Options {
     /// run.precision=1%@p99; may be given again
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub changes: Vec<String>,
-    /// Runs at the same time; results do not depend on it [default: one per CPU]
-    #[arg(long, value_name = "N")]
+    /// Runs at the same time; results do not depend on it. `None`: one per CPU that this process may use
+    #[arg(skip)]
     pub threads: Option<NonZeroUsize>,
     /// Print one JSON document instead of tables
     #[arg(long)]

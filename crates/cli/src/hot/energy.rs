@@ -121,7 +121,7 @@ fn modelled(args: &Args, root: &Root, found: &Found, why: &str) -> Result<Energy
         coded(
             Exit::Failed,
             "--energy: without a hot function whose calls were timed there is no time to model \
-             with\nhint: send more load, or name --threads",
+             with\nhint: send more load, or say the calls of a request by --shards",
         )
     };
     let row = found.rows.first().filter(|_| found.is_found()).ok_or_else(missing)?;

@@ -235,8 +235,7 @@ fn page(info: &RunInfo, found: &Found) -> Page {
         Section::new("Stacks", "", vec![flame.part()]),
         Section::new(
             "Threads",
-            "Those that read from sockets or do a tenth of the work serve requests, unless \
-             --threads says otherwise.",
+            "Those that read from sockets or do a tenth of the work serve requests.",
             vec![PageTable::new("", POOL_HEAD, pools).part()],
         ),
     ];

@@ -3,25 +3,16 @@
 use super::Load;
 use crate::exit::usage;
 use anyhow::Result;
-use loadgen::{Body, Plan, Url};
+use loadgen::{Plan, Url};
 use machine::Duration;
 use std::path::PathBuf;
 use workload::{Keywords, Words};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct HttpOptions {
-    /// Send this with a POST: text, or @FILE
+    /// Send this with a POST, as application/json: text, or @FILE
     #[arg(long, value_name = "TEXT")]
     body: Option<String>,
-    /// The type of the body [default: application/json]
-    #[arg(
-        long,
-        value_name = "TYPE",
-        requires = "body",
-        value_parser = parse_content_type,
-        hide_short_help = true
-    )]
-    content_type: Option<String>,
     /// Keywords of each query: paper (1 to 18), cloudsuite (1 to 16), light (3-4), heavy (12-18),
     /// or numbers such as 7 or 2-5 [default: paper]
     #[arg(long, value_name = "MIX", requires = "words", hide_short_help = true)]
@@ -53,11 +44,10 @@ impl HttpOptions {
             None => None,
         };
         let words = self.words.as_deref().map(Words::read).transpose().map_err(usage)?;
-        let content_type = self.content_type.clone().unwrap_or_else(|| "application/json".to_owned());
         let asks = loadgen::Http {
             seed: load.seed,
             url: url.clone(),
-            body: body.map(|text| Body { text, content_type }),
+            body,
             keywords: self.keywords.clone().unwrap_or_else(|| "paper".parse().expect("a mix")),
             words: words.unwrap_or_else(|| Words::new([])),
             popularity: load.popularity.unwrap_or_else(|| "zipf:1".parse().expect("a law")),
@@ -80,14 +70,5 @@ impl HttpOptions {
         // The run gives up on a server that is silent for longer than each of its answers may take.
         let patience = plan.patience.max(timeout.scale(2.0));
         Ok(load.in_force(Plan { timeout: Some(timeout), patience, ..plan }))
-    }
-}
-
-/// The characters that a header's line can carry.
-fn parse_content_type(text: &str) -> Result<String, String> {
-    if !text.is_empty() && text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!("`{}` is no media type: write one such as application/json", text.escape_default()))
     }
 }

@@ -146,29 +146,23 @@ fn contestants_are_compared_in_pairs() {
 
 #[test]
 fn figures_do_not_depend_on_the_number_of_threads() {
-    let of = |threads: &str| {
+    let of = |cpus: &str| {
         let (_folder, place) = somewhere();
-        let ran = roost_sim(&[
-            "run",
-            MMK,
-            "--set",
-            "run.requests=20k",
-            "--json",
-            "--threads",
-            threads,
-            "--out",
-            &place,
-        ]);
-        assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
-        let parsed: Value = serde_json::from_str(&ran.out).expect("one JSON document");
+        let words = ["sim", "run", MMK, "--set", "run.requests=20k", "--json", "--out", &place];
+        let command =
+            Command::new("taskset").args(["-c", cpus, ROOST]).args(words).current_dir(repository()).output();
+        let ran = command.expect("taskset runs");
+        assert_eq!((ran.status.code(), ran.stderr.as_slice()), (Some(0), &b""[..]));
+        let out = String::from_utf8(ran.stdout).expect("text");
+        let parsed: Value = serde_json::from_str(&out).expect("one JSON document");
         assert_eq!(parsed["contestants"].as_array().map(Vec::len), Some(5));
         assert_eq!(parsed["contestants"][0]["contestant"], "poll");
         let kept =
             fs::read_to_string(Path::new(&place).join("outcomes.json")).expect("the same in the folder");
-        assert_eq!(kept, ran.out);
-        ran.out
+        assert_eq!(kept, out);
+        out
     };
-    assert_eq!(of("1"), of("2"));
+    assert_eq!(of("0"), of("0-1"));
 }
 
 #[test]
@@ -180,15 +174,16 @@ fn a_sweep_that_was_killed_ends_like_one_that_was_not() {
         &["sim", "sweep", MMK, "--set", "run.requests=50k", "--policy", "menu", "--policy", "teo"],
         &axes[..],
     ];
-    let command = |place: &str| {
-        let mut command = Command::new(ROOST);
-        command.args(arguments.concat()).args(["--out", place]).current_dir(repository());
+    let command = |place: &str, cpus: &str| {
+        let mut command = Command::new("taskset");
+        command.args(["-c", cpus, ROOST]).args(arguments.concat()).args(["--out", place]);
+        command.current_dir(repository());
         command.stdout(Stdio::null()).stderr(Stdio::null());
         command
     };
-    assert!(command(&whole).status().expect("roost runs").success());
+    assert!(command(&whole, "0-1").status().expect("roost runs").success());
 
-    let mut child = command(&killed).args(["--threads", "1"]).spawn().expect("roost runs");
+    let mut child = command(&killed, "0").spawn().expect("roost runs");
     let cells = Path::new(&killed).join("cells.jsonl");
     let deadline = Instant::now() + Duration::from_secs(30);
     while !fs::read_to_string(&cells).is_ok_and(|text| text.lines().count() > 2) {

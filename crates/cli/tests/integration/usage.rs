@@ -33,10 +33,6 @@ fn bad_flags_end_with_code_2_and_name_the_fix() {
         (&["load", "http://h/", "--rate", "1", "--words", "/nonexistent"], "most frequent first"),
         (&["load", "http://h/{words}", "--words", "Cargo.toml", "--keywords", "19"], "12-18"),
         (&["load", "http://h/", "--rate", "1", "--body", "@/nonexistent"], "--body @/nonexistent"),
-        (
-            &["load", "http://h/", "--rate", "1", "--body", "x", "--content-type", "a\r\nb: c"],
-            "application/json",
-        ),
         (&["load", "http://127.0.0.1:1/", "--rate", "1", "--timeout", "1ms"], "at least 100ms"),
         (&["stage"], "--to http://HOST:PORT"),
         (&["stage", "--to", "127.0.0.1:1"], "http://HOST:PORT"),

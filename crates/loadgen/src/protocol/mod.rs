@@ -11,8 +11,8 @@ mod http;
 mod memcache;
 mod url;
 
+pub use http::Http;
 pub use http::answer as http_answer;
-pub use http::{Body, Http};
 pub use memcache::Items;
 pub(crate) use memcache::store_all;
 pub use url::Url;

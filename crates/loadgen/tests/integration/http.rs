@@ -1,7 +1,7 @@
 //! Against HTTP servers: a library's, and hand-written ones that answer as a library would not.
 
 use crate::{open, unobserved};
-use loadgen::{Body, Error, Http, Outcome, Pace, Plan, run};
+use loadgen::{Error, Http, Outcome, Pace, Plan, run};
 use machine::Duration;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ fn asks(address: &str) -> Http {
     Http {
         seed: 1,
         url: format!("http://{address}/index/_search").parse().unwrap(),
-        body: Some(Body { text: r#"{"q":"{words}"}"#.into(), content_type: "application/json".into() }),
+        body: Some(r#"{"q":"{words}"}"#.into()),
         keywords: Keywords::Paper,
         words: Words::new((0..500).map(|n| format!("word{n}"))),
         popularity: Popularity::Zipf(1.0),

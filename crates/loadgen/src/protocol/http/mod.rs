@@ -20,7 +20,7 @@ pub struct Http {
     /// The target; may have `{words}` in it.
     pub url: Url,
     /// Sent with a POST; without one it is a GET.
-    pub body: Option<Body>,
+    pub body: Option<String>,
     /// How many keywords the queries have.
     pub keywords: Keywords,
     /// The words they are made of; with none, every request is the same.
@@ -29,16 +29,10 @@ pub struct Http {
     pub popularity: Popularity,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
-    pub text: String,
-    pub content_type: String,
-}
-
 impl Http {
     /// True if the templates have a place for words.
     pub fn wants_words(&self) -> bool {
-        self.url.path().contains(PLACE) || self.body.as_ref().is_some_and(|body| body.text.contains(PLACE))
+        self.url.path().contains(PLACE) || self.body.as_ref().is_some_and(|body| body.contains(PLACE))
     }
 }
 
@@ -95,9 +89,9 @@ impl Protocol for Client {
             Some(body) => {
                 let mut text = std::mem::take(&mut self.body);
                 text.clear();
-                self.fill(&body.text, query, escape_json, &mut text);
-                let (kind, length) = (&body.content_type, text.len());
-                let _ = write!(out, "Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n");
+                self.fill(body, query, escape_json, &mut text);
+                let length = text.len();
+                let _ = write!(out, "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
                 out.extend_from_slice(&text);
                 self.body = text;
             }
@@ -176,7 +170,7 @@ mod tests {
         Http {
             seed: 1,
             url: url.parse().unwrap(),
-            body: body.map(|text| Body { text: text.into(), content_type: "application/json".into() }),
+            body: body.map(str::to_owned),
             keywords: Keywords::Range(3, 3),
             words: Words::new(words.iter().map(|word| (*word).to_owned())),
             popularity: Popularity::Uniform,
