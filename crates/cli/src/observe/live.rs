@@ -134,6 +134,8 @@ struct Watch {
     points: Vec<RequestPoint>,
     /// Requests of each second.
     each_second: Vec<f64>,
+    /// p99 of the responses in each second that has enough of them, in us.
+    tails_us: Vec<f64>,
     board: Board,
     before: Before,
     started: String,
@@ -179,6 +181,7 @@ impl Watch {
             before,
             started: crate::run_folder::started()?,
             each_second: Vec::new(),
+            tails_us: Vec::new(),
             watched,
             service,
             sleeps,
@@ -273,6 +276,7 @@ impl Watch {
         }
         if let Some(seen) = requests.as_ref().filter(|seen| !seen.elapsed.is_zero()) {
             self.each_second.push(seen.requests as f64);
+            self.tails_us.extend(record::tail_us(seen));
             let times = seen.response.as_ref().or(seen.service.as_ref());
             let at = |percent| {
                 times.and_then(|times| percentile(times, percent)).map(|time| time.as_nanos() as f64)
@@ -406,6 +410,7 @@ impl Watch {
                 .collect(),
             requests: self.requests.as_ref().map(RequestWatch::total),
             each_second: std::mem::take(&mut self.each_second),
+            tails_us: std::mem::take(&mut self.tails_us),
             windows: self.requests.as_ref().and_then(|watch| watch.windows(linux::now())),
             gaps: self.notes.clone(),
         };

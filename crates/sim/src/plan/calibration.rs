@@ -6,8 +6,10 @@
 //! - *Tails*: a thread of the service may be ready and get no CPU: it is queued behind a program while
 //!   another CPU is idle, or the host has taken its CPU away. A recording does not say why, and the model
 //!   has no such wait. So where the model's tail of the recorded run is shorter than the recorded one, no
-//!   prediction goes below the recorded one. ESTIMATE: the waits that the model lacks come while a CPU is
-//!   idle, and its own while none is; so the longer of the two is the tail, and not their sum.
+//!   prediction goes below the recorded one. Its p99 is the middle of the seconds' p99, where there is one:
+//!   a tail that a few seconds of trouble made will not come again. ESTIMATE: the waits that the model lacks
+//!   come while a CPU is idle, and its own while none is; so the longer of the two is the tail, and not their
+//!   sum.
 
 use super::recording::{Bucket, Recording};
 use crate::outcome::{Estimate, Outcome};
@@ -56,7 +58,8 @@ impl Calibration {
 
 fn recorded_us(recording: &Recording, quantile: Quantile) -> Option<f64> {
     let answers = &recording.responses;
-    let p99 = answers.p99_us.as_ref().filter(|_| quantile == Quantile::P99).map(|p99| p99.value);
+    let p99 = answers.p99_steady_us.as_ref().or(answers.p99_us.as_ref());
+    let p99 = p99.filter(|_| quantile == Quantile::P99).map(|p99| p99.value);
     p99.or_else(|| within(&answers.histogram, quantile.share()))
 }
 
@@ -123,6 +126,12 @@ mod tests {
             calibration.apply(&mut slow);
             assert_eq!(ns(&slow)[2], 5.0 * p99);
         }
+        // Trouble in a few seconds: the middle of the seconds' tails is the floor, and not the whole's.
+        recording.responses.p99_steady_us = Some(Known::measured(2.0 * p99 / 1e3, "twice as long"));
+        let mut steady = model.clone();
+        Calibration::of(&recording, &model).apply(&mut steady);
+        assert!((ns(&steady)[2] / (2.0 * p99) - 1.0).abs() < 1e-9);
+        recording.responses.p99_steady_us = None;
         // The model's own is longer than the recorded: that is an error of another kind.
         recording.responses.histogram.clear();
         recording.responses.p99_us = Some(Known::measured(p99 / 2e3, "half"));

@@ -180,6 +180,9 @@ pub struct Responses {
     pub p50_us: Option<Known<f64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<Known<f64>>,
+    /// The middle of the seconds' p99: no few seconds of trouble make it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub p99_steady_us: Option<Known<f64>>,
     /// From ready to taken, the middle: the queue and the wake-up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_p50_us: Option<Known<f64>>,
@@ -314,6 +317,7 @@ impl Recording {
             ("service.work_us", &service.work_us),
             ("responses.p50_us", &self.responses.p50_us),
             ("responses.p99_us", &self.responses.p99_us),
+            ("responses.p99_steady_us", &self.responses.p99_steady_us),
         ];
         for (key, value) in known {
             value.as_ref().map_or(Ok(()), |known| positive(key, known.value))?;

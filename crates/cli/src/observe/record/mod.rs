@@ -9,6 +9,7 @@ mod requests;
 mod uses;
 
 pub use elsewhere::elsewhere;
+pub use requests::tail_us;
 
 use ::machine::CstateIndex;
 use ::observe::requests::RequestPattern;
@@ -46,6 +47,8 @@ pub struct Seen<'a> {
     pub wake: BTreeMap<CstateIndex, [f64; 2]>,
     pub requests: Option<&'a RequestPattern>,
     pub each_second: Vec<f64>,
+    /// [`tail_us`] of each second that has one.
+    pub tails_us: Vec<f64>,
     pub windows: Option<(WindowCounts, u64)>,
     pub gaps: Vec<String>,
 }
@@ -85,7 +88,7 @@ impl Before {
         let connections = self.peers.connections.max(late.connections);
         let arrivals =
             arrivals(&seen.each_second, seen.requests, seen.windows, connections, length_s, has_ended);
-        let responses = seen.requests.map(responses).unwrap_or_default();
+        let responses = seen.requests.map(|requests| responses(requests, seen.tails_us)).unwrap_or_default();
         let machine = machine(root, seen.sleeps, &seen.wake, &responses, busy.as_ref(), length_s);
         let service = seen.service.map(|service| {
             let uses = (!has_ended && !after.is_empty()).then_some(&uses);

@@ -92,7 +92,24 @@ pub fn arrivals(
     }
 }
 
-pub fn responses(requests: &RequestPattern) -> Responses {
+/// So many responses within a second, or its p99 is that of one or two requests.
+const ENOUGH: u64 = 200;
+
+/// p99 of a second's responses, in us.
+pub fn tail_us(second: &RequestPattern) -> Option<f64> {
+    let times = second.response.as_ref().filter(|times| times.len() >= ENOUGH)?;
+    Some(percentile(times, 99.0)?.as_nanos() as f64 / 1e3)
+}
+
+/// The middle of the seconds' tails: trouble in a few seconds does not move it. `None` where most of the
+/// `seconds` have no tail.
+fn steady(mut tails_us: Vec<f64>, seconds: f64) -> Option<f64> {
+    tails_us.sort_by(f64::total_cmp);
+    let middle = tails_us.len() / 2;
+    tails_us.get(middle).copied().filter(|_| tails_us.len() as f64 * 2.0 > seconds)
+}
+
+pub fn responses(requests: &RequestPattern, tails_us: Vec<f64>) -> Responses {
     let Some(times) = requests.response.as_ref().filter(|times| !times.is_empty()) else {
         return Responses::default();
     };
@@ -116,6 +133,8 @@ pub fn responses(requests: &RequestPattern) -> Responses {
         mean_us: Some(Known::measured(times.mean() / 1e3, by)),
         p50_us: at(times, 50.0).map(|time| Known::measured(time, by)),
         p99_us: at(times, 99.0).map(|time| Known::measured(time, by)),
+        p99_steady_us: steady(tails_us, requests.elapsed.as_secs_f64())
+            .map(|time| Known::measured(time, "the middle of the seconds' p99, ready to replied, by probes")),
         waiting_p50_us: waited(50.0),
         waiting_p90_us: waited(90.0),
         histogram: histogram.collect(),
@@ -130,6 +149,17 @@ pub fn finite(length: machine::Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_steady_tail_is_that_of_most_seconds() {
+        let calm = || vec![90.0, 100.0, 110.0, 95.0, 105.0];
+        assert_eq!(steady(calm(), 5.0), Some(100.0));
+        // A second of trouble moves the p99 of the whole, and this by one place.
+        assert_eq!(steady([calm(), vec![9_000.0]].concat(), 6.0), Some(105.0));
+        // Seconds with few requests have no tail of their own.
+        assert_eq!(steady(calm(), 10.0), None);
+        assert_eq!(steady(Vec::new(), 0.0), None);
+    }
 
     #[test]
     fn a_rate_ends_with_its_service() {
