@@ -1,9 +1,9 @@
 //! The method on a memcached of this machine: `roost prove` itself, with blocks that govern
 //! nothing, and with blocks that burn 5 % more CPU time.
 //!
-//! The burnt time is 5 % of the machine's busy time in the first run's ungoverned blocks.
+//! The burnt time is 5 % of the machine's busy time in the ungoverned blocks of a run before.
 
-use super::{Args, Counted, Keep};
+use super::{Args, Counted, Keep, Kind};
 use crate::contestant::{Stable, Who};
 use anyhow::{Context as _, Result, bail};
 use linux::EndsWithParent as _;
@@ -65,22 +65,26 @@ fn runs(
     prove: impl Fn(&str, Option<&str>, u32) -> Result<Value>,
 ) -> Result<Vec<Counted>> {
     let mut counted = Vec::new();
-    let mut burn = "burn=0".to_owned();
-    for (kind, is_added, until) in [
-        ("live A/A", false, None),
-        ("live A/A, --until 1%@power", false, Some("1%@power")),
-        ("live +5 % CPU time", true, None),
-    ] {
+    let mut busy = None;
+    for chosen in &args.kinds {
+        let (kind, is_added, until) = match chosen {
+            Kind::Same => ("live A/A", false, None),
+            Kind::Until => ("live A/A, --until 1%@power", false, Some("1%@power")),
+            Kind::Added => ("live +5 % CPU time", true, None),
+        };
+        if is_added && busy.is_none() {
+            busy = busy_of(&prove("nothing", None, 0)?);
+        }
+        let burn = format!("burn={:.4}", (0.05 * busy.unwrap_or_default()).min(1.0));
         let mut found: BTreeMap<String, u32> = BTreeMap::new();
         for run in 1..=args.runs {
             let document = prove(if is_added { &burn } else { "nothing" }, until, run)?;
             keep(serde_json::to_value(Ran { kind, run, document: &document })?)?;
+            if !is_added {
+                busy = busy_of(&document);
+            }
             for change in document["changes"].as_array().into_iter().flatten() {
                 let name = change["figure"].as_str().unwrap_or_default();
-                if name == "busy_cpus" && !is_added {
-                    let busy = change["ungoverned"].as_f64().unwrap_or_default();
-                    burn = format!("burn={:.4}", (0.05 * busy).min(1.0));
-                }
                 let is_found = change["low"].as_f64() > Some(0.0)
                     || change["high"].as_f64().is_some_and(|high| high < 0.0);
                 *found.entry(name.to_owned()).or_default() += u32::from(is_found);
@@ -98,4 +102,10 @@ fn runs(
         }
     }
     Ok(counted)
+}
+
+/// The busy CPUs of a run's ungoverned blocks.
+fn busy_of(document: &Value) -> Option<f64> {
+    let changes = document["changes"].as_array()?;
+    changes.iter().find(|change| change["figure"] == "busy_cpus")?["ungoverned"].as_f64()
 }

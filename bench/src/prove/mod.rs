@@ -32,7 +32,10 @@ pub struct Args {
     /// On this machine's memcached instead: two hours, quiet, as root
     #[arg(long)]
     live: bool,
-    /// So many live runs of each of the three kinds
+    /// Make only these kinds of live runs, in this order
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "same,until,added")]
+    kinds: Vec<Kind>,
+    /// So many live runs of each kind
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// So many blocks has each live run, an even number
@@ -49,6 +52,16 @@ pub struct Args {
     rate: machine::Rate,
     #[command(flatten)]
     output: Output,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Kind {
+    /// Both halves of a run are treated the same
+    Same,
+    /// The same, and a run ends when its power is known to 1 %
+    Until,
+    /// 5 % more CPU time in one half
+    Added,
 }
 
 impl Args {
