@@ -58,14 +58,19 @@ fn first_version() -> u32 {
     1
 }
 
-/// The namespaces in which a process number and a start time were true: the two together identify a
-/// thread.
+/// The namespaces in which a process number, a start time and a network device's name were true: the
+/// first two together identify a thread.
 pub(super) fn namespaces() -> String {
     let of = |name: &str| {
-        let link = std::fs::read_link(format!("/proc/self/ns/{name}"));
+        let link = std::fs::read_link(format!("/proc/thread-self/ns/{name}"));
         link.map_or_else(|_| format!("{name}:?"), |link| link.display().to_string())
     };
-    format!("{} {}", of("pid"), of("time"))
+    ["pid", "time", "net"].map(of).join(" ")
+}
+
+/// That of one kind among [`namespaces`]; earlier journals name no `net`.
+pub(super) fn namespace_of<'a>(all: &'a str, kind: &str) -> Option<&'a str> {
+    all.split(' ').find(|one| one.strip_prefix(kind).is_some_and(|rest| rest.starts_with(':')))
 }
 
 /// A file that does not read as it would without us.

@@ -13,14 +13,17 @@
 //! - A journal is removed only if all of it was understood and nothing in it is left to do.
 //! - A thread is identified by its number and its start time. In other namespaces than the
 //!   journal's these mean other threads, so there no thread counts as gone.
+//! - A network card's settings are put back in the network namespace of the journal: see [`network`].
 
-use super::record::{Account, namespaces};
+mod network;
+
+use super::record::{Account, namespace_of, namespaces};
 use super::undo::{Undone, undo_all};
 use super::{SUFFIX, UNKNOWN_BOOT, boot_id};
 use crate::Root;
 use crate::files::safe_folder::SafeFolder;
 use crate::knob::StopName;
-use crate::knob::{Knob, cpu_of_switch};
+use crate::knob::{Knob, cpu_of_switch, is_of_card};
 use crate::lock::{LockError, take_soon};
 use crate::processes::threads::{self, ThreadName};
 use crate::run_place::{OpenInError, check, open_in, run_place};
@@ -272,6 +275,28 @@ fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) {
         known
     });
     let here = namespaces();
+    let mut undone = Vec::new();
+    let is_of_other_net = namespace_of(&account.namespaces, "net")
+        .is_some_and(|theirs| Some(theirs) != namespace_of(&here, "net"));
+    let mut cards = BTreeMap::new();
+    if is_of_other_net {
+        cards = held.extract_if(.., |path, _| is_of_card(path)).collect();
+    }
+    if !cards.is_empty() {
+        match network::undo(root, &account.namespaces, &here, &cards) {
+            network::Elsewhere::Undone(there) => undone = there,
+            network::Elsewhere::Gone => held.extend(cards),
+            network::Elsewhere::Unknown(cause) => {
+                report.failed += 1;
+                report.lines.push(format!(
+                    "{who}: {} setting(s) of network cards are those of another network namespace ({}): \
+                     {cause}; its journal is kept: run `roost restore` there (nsenter, or in that container)",
+                    cards.len(),
+                    account.namespaces
+                ));
+            }
+        }
+    }
     if !account.namespaces.is_empty() && account.namespaces != here {
         let is_elsewhere = |path: &str| is_elsewhere(path, &account.namespaces, &here);
         let before = held.len();
@@ -287,7 +312,8 @@ fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) {
             ));
         }
     }
-    for (_, undone) in undo_all(root, &mut BTreeMap::new(), &held) {
+    undone.extend(undo_all(root, &mut BTreeMap::new(), &held));
+    for (_, undone) in undone {
         match undone {
             Undone::PutBack { .. } => report.put_back += 1,
             Undone::LeftAlone { .. } => report.left_alone += 1,
@@ -313,8 +339,8 @@ fn is_elsewhere(path: &str, theirs: &str, here: &str) -> bool {
     } else {
         return false;
     };
-    let same_numbers = theirs.split(' ').next() == here.split(' ').next();
-    !same_numbers || threads::began(process, thread).is_ok()
+    let is_same = |kind| namespace_of(theirs, kind) == namespace_of(here, kind);
+    !is_same("pid") || (!is_same("time") && threads::began(process, thread).is_ok())
 }
 
 /// True if this process has been killed or has ended, and the kernel is cleaning up after it, or

@@ -112,6 +112,11 @@ enum Kind {
     Stop(StopKnob),
 }
 
+/// True of a path that names a setting of a network card.
+pub(crate) fn is_of_card(path: &str) -> bool {
+    indirection::device_in(path).is_some() || NapiName::from_path(path).is_some()
+}
+
 impl Knob {
     /// The knob that `path` names; `None` if Roost changes no such object.
     pub(crate) fn at(root: &Root, path: &str) -> Option<Self> {

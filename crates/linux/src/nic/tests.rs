@@ -108,7 +108,41 @@ fn a_real_queue_is_set_and_put_back() {
     });
 }
 
+const OUTSIDERS: &str = "roost-test-2";
+
+#[test]
+fn a_restore_puts_back_in_the_namespace_of_the_journal() {
+    in_namespace(OUTSIDERS, || {
+        let before = real_settings(OUTSIDERS);
+        let victim = std::process::Command::new(std::env::current_exe().unwrap())
+            .arg(module_path!().split_once("::").unwrap().1.to_owned() + "::a_process_dies_while_it_sets")
+            .args(["--exact", "--ignored"])
+            .env(DIES_AT, "9")
+            .env(VICTIM, OUTSIDERS)
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(!victim.unwrap().success());
+        assert_ne!(real_settings(OUTSIDERS), before);
+        // A process that stays in the namespace, as a container's own.
+        let mut inside = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let outside = std::fs::File::open("/proc/self/ns/net").unwrap();
+        let report = std::thread::scope(|scope| {
+            let restore = || {
+                let net = Some(rustix::thread::LinkNameSpaceType::Network);
+                rustix::thread::move_into_link_name_space(outside.as_fd(), net).unwrap();
+                crate::restore(&Root::system()).unwrap()
+            };
+            scope.spawn(restore).join().unwrap()
+        });
+        inside.kill().unwrap();
+        inside.wait().unwrap();
+        assert_eq!(report.failed, 0, "{report:?}");
+        assert_eq!(real_settings(OUTSIDERS), before, "{report:?}");
+    });
+}
+
 const DIES_AT: &str = "ROOST_TEST_NIC_DIES_AT";
+const VICTIM: &str = "ROOST_TEST_NIC_DEVICE";
 const VICTIMS: &str = "roost-test-1";
 
 /// Not a test: dies at a step, when the next test starts this program again.
@@ -123,7 +157,8 @@ fn a_process_dies_while_it_sets() {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         }
     });
-    drop(NicSuspension::open(&Root::system(), VICTIMS, TIMES, "victim", Some(checkpoint)).unwrap());
+    let device = std::env::var(VICTIM).unwrap();
+    drop(NicSuspension::open(&Root::system(), &device, TIMES, "victim", Some(checkpoint)).unwrap());
 }
 
 #[test]
@@ -137,6 +172,7 @@ fn a_kill_between_any_two_steps_is_undone() {
                 .arg(module_path!().split_once("::").unwrap().1.to_owned() + "::a_process_dies_while_it_sets")
                 .args(["--exact", "--ignored"])
                 .env(DIES_AT, (deaths + 1).to_string())
+                .env(VICTIM, VICTIMS)
                 .stdout(std::process::Stdio::null())
                 .status()
                 .unwrap();
