@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo bench -p store --bench store -- speed              get and set, hot and 4 million items
+//! cargo bench -p store --bench store -- threads            gets of several threads at a time
 //! cargo bench -p store --bench store -- bytes              RSS per item, 1 to 4 million items
 //! cargo bench -p store --bench store -- growth             the worst single put up to 4 million items
 //! cargo bench -p store --bench store -- hits MEMCACHED     hit ratio at equal peak RSS, and under scans
@@ -16,6 +17,7 @@ mod growth;
 mod hits;
 mod peers;
 mod speed;
+mod threads;
 
 const VALUE: [u8; 100] = [b'v'; 100];
 
@@ -55,6 +57,7 @@ fn main() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["speed"] => speed::main(),
+        ["threads"] => threads::main(),
         ["bytes"] => bytes::main(),
         ["bytes", kind] => bytes::one(kind),
         ["growth"] => growth::main(),
@@ -62,7 +65,7 @@ fn main() {
         ["hits", "ours", limit, scans] => hits::ours(limit.parse().expect("bytes"), scans == "scans"),
         _ => {
             eprintln!(
-                "which subject? one of: speed, bytes, growth, hits MEMCACHED (see benches/store/main.rs)"
+                "which subject? one of: speed, threads, bytes, growth, hits MEMCACHED (see benches/store/main.rs)"
             );
             std::process::exit(2);
         }
