@@ -141,7 +141,9 @@ fn us(duration: Duration) -> f64 {
 fn started(config: Config) -> Result<Server> {
     Server::start(config, || ()).map_err(|error| match error {
         StartError::Held(_) => coded(Exit::Refused, error),
-        StartError::Listen(_) | StartError::State(_) | StartError::Store(_) => usage(error),
+        StartError::Listen(_) | StartError::State(_) | StartError::Items(_) | StartError::Store(_) => {
+            usage(error)
+        }
         StartError::Kernel(_) | StartError::Nic(_) => error.into(),
     })
 }

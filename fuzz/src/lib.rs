@@ -14,6 +14,7 @@ pub mod control_line;
 pub mod hot;
 pub mod http_answer;
 pub mod http_head;
+pub mod items;
 pub mod journal;
 pub mod kit;
 pub mod knobs;
@@ -48,6 +49,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "hot", run: hot::run, more: None },
     Target { name: "http_answer", run: http_answer::run, more: None },
     Target { name: "http_head", run: http_head::run, more: None },
+    Target { name: "items", run: items::run, more: None },
     Target { name: "journal", run: journal::run, more: Some("testdata/journals") },
     Target { name: "kit", run: kit::run, more: None },
     Target { name: "knobs", run: knobs::run, more: None },

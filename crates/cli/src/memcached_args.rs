@@ -96,6 +96,7 @@ pub struct Translated {
     pub max_item_size: String,
     pub connections: u32,
     pub auth_file: Option<String>,
+    pub items: Option<String>,
     pub tls_cert: Option<String>,
     pub tls_key: Option<String>,
     pub tls_client_ca: Option<String>,
@@ -162,6 +163,7 @@ pub fn translate(text: &str) -> Result<Translated> {
         max_item_size: theirs.max_item_size,
         connections: theirs.conn_limit,
         auth_file: theirs.auth_file,
+        items: theirs.memory_file,
         tls_cert,
         tls_key,
         tls_client_ca,
@@ -231,7 +233,11 @@ fn without_effect(theirs: &Theirs) -> Vec<String> {
     let words = theirs.of_debian.join(" ");
     note(!words.is_empty(), format!("{words} is not taken: it writes to standard error"));
     note(theirs.pidfile.is_some(), "-P is not taken: no file of the process's number is written".to_owned());
-    note(theirs.memory_file.is_some(), "-e is not taken: items do not outlive the process".to_owned());
+    let items = theirs.memory_file.as_deref().unwrap_or_default();
+    note(
+        theirs.memory_file.is_some(),
+        format!("-e: the items are written into {items} at the end, and read from it at the start"),
+    );
     note(theirs.lock_memory, "-k is not taken: say MemorySwapMax=0 in the unit".to_owned());
     note(theirs.enable_shutdown, "-A is not taken: end it by a signal".to_owned());
     let named = [
@@ -321,6 +327,8 @@ mod tests {
                 .unwrap();
         assert_eq!((found.auth_file.as_deref(), found.unix_mode), (Some("/etc/auth"), 0o770));
         assert_eq!(found.listen, ["unix:/run/mc.sock"]);
+        let found = translate("-e /var/lib/roost/items").unwrap();
+        assert_eq!(found.items.as_deref(), Some("/var/lib/roost/items"));
         let found = translate("-l localhost:11411 -X").unwrap();
         assert_eq!((&*found.listen, found.port, found.dump), (&["localhost".to_owned()][..], 11411, false));
     }

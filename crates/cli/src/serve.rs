@@ -33,10 +33,6 @@ pub struct Args {
     /// Address or name to listen at, or unix:PATH for a socket; may be given several times
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     listen: Vec<String>,
-    /// Permissions of the sockets of unix:PATH, in octal: 0660 lets the group connect as well
-    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = parse_mode,
-        help_heading = "Advanced", hide_short_help = true)]
-    unix_mode: u32,
     /// Port; 0 lets the system choose and prints it
     #[arg(long, default_value_t = 11211)]
     port: u16,
@@ -63,7 +59,7 @@ pub struct Args {
     /// The arguments of a memcached, such as "-m 512 -t 4 -c 2000", in place of the flags above; those
     /// that mean nothing here are named, and those that it would be wrong to leave out are refused
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true,
-        conflicts_with_all = ["listen", "unix_mode", "port", "workers", "memory_limit", "max_item_size"])]
+        conflicts_with_all = ["listen", "port", "workers", "memory_limit", "max_item_size"])]
     memcached_args: Option<String>,
     /// Serve only clients that say a user of this file, a line USER:PASSWORD each, as memcached's -Y;
     /// SIGHUP reads it again
@@ -114,13 +110,17 @@ pub struct Args {
     /// Keep learned load limits in this file between runs
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     state: Option<PathBuf>,
+    /// Keep the items in this file between runs: it is written at the end, and read and taken away at
+    /// the next start
+    #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
+    items: Option<PathBuf>,
     /// Record every policy's readings and commands into this folder, for replay
     #[arg(long, value_name = "DIR", help_heading = "Advanced", hide_short_help = true)]
     record: Option<PathBuf>,
     #[command(flatten)]
     names: crate::metrics::Names,
-    /// Limits of connections, parameters of policies, of --stage and of --nic-suspend, as TOML; unknown
-    /// keys are refused
+    /// Limits of connections, permissions of unix:PATH, parameters of policies, of --stage and of
+    /// --nic-suspend, as TOML; unknown keys are refused
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the parameters in force as TOML, and end
@@ -179,9 +179,10 @@ enum Actuator {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let (args, theirs) = &translated(args)?;
     let mut parameters = parameters(args)?;
-    if let Some((connections, dump)) = *theirs {
-        parameters.limits.connections = connections;
-        parameters.limits.dump &= dump;
+    if let Some(theirs) = theirs {
+        parameters.limits.connections = theirs.connections;
+        parameters.limits.dump &= theirs.dump;
+        parameters.unix.mode = format!("{:04o}", theirs.unix_mode);
     }
     if args.print_config {
         print!("{}", toml::to_string_pretty(&parameters).context("printing the configuration")?);
@@ -230,28 +231,27 @@ fn told(what: &str, file: &Path, outcome: Result<(), impl std::fmt::Display>) {
     }
 }
 
-/// The arguments with those of a memcached in their place, its limit of connections, and whether a client may
-/// list the items.
-fn translated(args: &Args) -> Result<(Args, Option<(u32, bool)>)> {
+/// The arguments with those of a memcached in their place, and those that are parameters here.
+fn translated(args: &Args) -> Result<(Args, Option<memcached_args::Translated>)> {
     let Some(theirs) = &args.memcached_args else { return Ok((args.clone(), None)) };
     let found = memcached_args::translate(theirs)?;
     for note in &found.notes {
         eprintln!("roost: --memcached-args: {note}");
     }
     let args = Args {
-        listen: found.listen,
+        listen: found.listen.clone(),
         port: found.port,
-        unix_mode: found.unix_mode,
         workers: found.workers,
-        memory_limit: found.memory_limit,
-        max_item_size: found.max_item_size,
-        auth_file: found.auth_file.map(PathBuf::from).or(args.auth_file.clone()),
-        tls_cert: found.tls_cert.map(PathBuf::from).or(args.tls_cert.clone()),
-        tls_key: found.tls_key.map(PathBuf::from).or(args.tls_key.clone()),
-        tls_client_ca: found.tls_client_ca.map(PathBuf::from).or(args.tls_client_ca.clone()),
+        memory_limit: found.memory_limit.clone(),
+        max_item_size: found.max_item_size.clone(),
+        items: found.items.as_ref().map(PathBuf::from).or(args.items.clone()),
+        auth_file: found.auth_file.as_ref().map(PathBuf::from).or(args.auth_file.clone()),
+        tls_cert: found.tls_cert.as_ref().map(PathBuf::from).or(args.tls_cert.clone()),
+        tls_key: found.tls_key.as_ref().map(PathBuf::from).or(args.tls_key.clone()),
+        tls_client_ca: found.tls_client_ca.as_ref().map(PathBuf::from).or(args.tls_client_ca.clone()),
         ..args.clone()
     };
-    Ok((args, Some((found.connections, found.dump))))
+    Ok((args, Some(found)))
 }
 
 /// Starts a server; a fault of the arguments ends with the code for that. `on_broken` is called if
@@ -261,7 +261,9 @@ pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Re
         StartError::Held(_) | StartError::Nic(linux::NicError::Lock(_)) => coded(Exit::Refused, error),
         StartError::Nic(linux::NicError::Refused { .. }) => error.into(),
         StartError::Nic(_) => usage(error),
-        StartError::Listen(_) | StartError::State(_) | StartError::Store(_) => usage(error),
+        StartError::Listen(_) | StartError::State(_) | StartError::Items(_) | StartError::Store(_) => {
+            usage(error)
+        }
         StartError::Kernel(_) => error.into(),
     })
 }
@@ -361,7 +363,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
     raise_descriptor_limit(file.limits.connections);
     let tls = identity(args).map(tls::Server::load).transpose().map_err(usage)?.map(Arc::new);
     Ok(Config {
-        listen: places(args)?,
+        listen: places(args, &file)?,
         worker_cpus: worker_cpus(args)?,
         store: StoreConfig { memory_limit, max_item_size, shards: None },
         limits: Limits {
@@ -399,6 +401,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
         }),
         stage: args.stage.map(|goal| store::Stage { goal, period: file.stage.period }),
         state_file: args.state.clone(),
+        items: args.items.clone(),
         record: args.record.clone(),
         power_model: None,
         log: store::Log::new(|line| eprintln!("roost: {line}")),
@@ -413,7 +416,8 @@ fn identity(args: &Args) -> Option<tls::Identity> {
     Some(tls::Identity { certificate, key, clients: args.tls_client_ca.clone() })
 }
 
-fn places(args: &Args) -> Result<Vec<Listen>> {
+fn places(args: &Args, file: &Parameters) -> Result<Vec<Listen>> {
+    let mode = file.unix.permissions().context("unix.mode is no permissions")?;
     let mut places = Vec::new();
     for text in &args.listen {
         let plain = text.strip_prefix(NO_TLS);
@@ -430,7 +434,7 @@ fn places(args: &Args) -> Result<Vec<Listen>> {
         let is_tls = args.tls_cert.is_some() && plain.is_none();
         let text = plain.unwrap_or(text);
         if let Some(path) = text.strip_prefix(UNIX) {
-            places.push(Listen::Unix { path: path.into(), mode: args.unix_mode });
+            places.push(Listen::Unix { path: path.into(), mode });
             continue;
         }
         let addresses: Vec<SocketAddr> = match text.parse::<IpAddr>() {
@@ -477,12 +481,6 @@ fn worker_cpus(args: &Args) -> Result<Vec<CpuId>> {
         return Err(usage("--workers must be at least 1"));
     }
     Ok(cpus.0.iter().copied().cycle().take(workers).collect())
-}
-
-/// `0660`: permissions of a socket's file.
-fn parse_mode(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| "write permissions in octal, such as 0600 or 0660".to_owned())
 }
 
 /// `500us@p99`. The store measures its 99th percentile, so that is the one that can be a goal.

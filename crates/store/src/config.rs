@@ -37,6 +37,8 @@ pub struct Config {
     pub root: linux::Root,
     /// Where learned limits are kept between runs.
     pub state_file: Option<PathBuf>,
+    /// Where items are kept between runs.
+    pub items: Option<PathBuf>,
     /// Where readings and commands are recorded for replay.
     pub record: Option<PathBuf>,
     /// The table of powers for modelled energy; `None` chooses by the machine.
@@ -68,6 +70,7 @@ impl Config {
             stage: None,
             root: linux::Root::system(),
             state_file: None,
+            items: None,
             record: None,
             power_model: None,
             log: Log::new(|_| {}),

@@ -5,7 +5,7 @@ use policy::check::{Check as _, Wrong};
 use serde::{Deserialize, Serialize};
 
 /// A file's parameters. As in a live store where it has none.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
     pub limits: ConnectionLimits,
@@ -13,6 +13,7 @@ pub struct Parameters {
     pub peafowl: policy::peafowl::Params,
     pub carb: policy::carb::Params,
     pub stage: StageParameters,
+    pub unix: UnixParameters,
     pub nic: NicParameters,
 }
 
@@ -59,6 +60,36 @@ pub struct StageParameters {
     /// Requests are served this often at the least; `None`: only when the goal is in danger.
     #[serde(with = "machine::duration_text::optional")]
     pub period: Option<machine::Duration>,
+}
+
+/// Of the sockets of `--listen unix:PATH`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct UnixParameters {
+    /// Permissions of their files, in octal, such as 0660.
+    pub mode: String,
+}
+
+impl Default for UnixParameters {
+    fn default() -> Self {
+        Self { mode: "0600".to_owned() }
+    }
+}
+
+impl UnixParameters {
+    /// The permissions as a number; `None`: the text is no such number.
+    pub fn permissions(&self) -> Option<u32> {
+        u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o777)
+    }
+
+    fn check(&self) -> Result<(), Wrong> {
+        let wrong = || Wrong {
+            key: "mode".to_owned(),
+            problem: "is no permissions in octal".to_owned(),
+            fix: "\"0660\", say".to_owned(),
+        };
+        self.permissions().map(drop).ok_or_else(wrong)
+    }
 }
 
 /// Of `--nic-suspend`: when the card's queues interrupt.
@@ -128,6 +159,7 @@ impl Default for Parameters {
             peafowl: policy::peafowl::Params::live(),
             carb: policy::carb::Params::default(),
             stage: StageParameters::default(),
+            unix: UnixParameters::default(),
             nic: NicParameters::default(),
         }
     }
@@ -141,6 +173,7 @@ impl Parameters {
             peafowl: policy::peafowl::Params::paper(),
             carb: policy::carb::Params::paper(),
             stage: StageParameters::default(),
+            unix: UnixParameters::default(),
             nic: NicParameters::default(),
         }
     }
@@ -161,6 +194,7 @@ impl Parameters {
         file.peafowl.check().map_err(wrong("peafowl"))?;
         file.carb.check().map_err(wrong("carb"))?;
         file.limits.check().map_err(wrong("limits"))?;
+        file.unix.check().map_err(wrong("unix"))?;
         file.nic.check().map_err(wrong("nic"))?;
         Ok(file)
     }
@@ -201,6 +235,8 @@ mod tests {
             ("[carb]\nepoch = \"0s\"\n", "carb.epoch"),
             ("[limits]\nconnections = 0\n", "limits.connections"),
             ("[limits]\nstall = \"0s\"\n", "limits.stall"),
+            ("[unix]\nmode = \"rw\"\n", "unix.mode"),
+            ("[unix]\nmode = \"1777\"\n", "unix.mode"),
             ("[nic]\nsuspend = \"0s\"\n", "nic.suspend"),
             ("[nic]\nflush = \"0us\"\n", "nic.flush"),
             ("[nic]\nlooks = 0\n", "nic.looks"),

@@ -3,14 +3,16 @@
 //!
 //! ```text
 //!   start: listeners -> store -> idle limits (locks, journal, or a daemon) -> network card
-//!          -> workers -> director
+//!          -> workers -> items of the last run -> director
 //!   stop:  listeners closed -> idle limits and network card put back, while the workers drain -> joined
+//!          -> items written
 //! ```
 
 use crate::acceptor::{Acceptor, ListenError};
 use crate::config::{Config, Policy};
 use crate::director::Director;
 use crate::inspect::Inspector;
+use crate::kept::{Clock, Items, ItemsError};
 use crate::learned::{Learned, StateError};
 use crate::limits::Limits;
 use crate::recording::{RecordedScheduler, RecordedWorker};
@@ -23,6 +25,7 @@ use linux::{LockError, NicError, NicSuspension};
 use machine::{CpuId, CpuList, WorkerId};
 use policy::Scheduling;
 use policy::active_idle::ActiveIdle;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,6 +40,9 @@ pub enum StartError {
     /// The state file cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// The file of kept items cannot be used.
+    #[error(transparent)]
+    Items(#[from] ItemsError),
     /// The store cannot be made within the memory limit.
     #[error(transparent)]
     Store(#[from] OpenError),
@@ -58,6 +64,7 @@ pub struct Server {
     inspector: Arc<Inspector>,
     workers: Vec<JoinHandle<std::io::Result<()>>>,
     director: Option<JoinHandle<()>>,
+    items: Option<Items>,
 }
 
 impl Server {
@@ -70,6 +77,9 @@ impl Server {
         let addresses: Vec<SocketAddr> = acceptor.tcp_addresses().collect();
         let learned = Learned::load(config.state_file.as_deref(), &config.log)?;
         let store = Store::new(config.store)?;
+        let kept = config.items.as_deref().map(Items::open).transpose()?;
+        let (mut items, clock) =
+            kept.map_or_else(|| (None, Clock::begun()), |(items, clock)| (Some(items), clock));
 
         let workers: Vec<(WorkerId, CpuId)> =
             (0..).map(WorkerId).zip(config.worker_cpus.iter().copied()).collect();
@@ -103,7 +113,8 @@ impl Server {
         let active_idle = ActiveIdle::new(config.active_idle, &workers, shallowest);
 
         let inspector = Arc::new(Inspector::new(&config, &addresses));
-        let shared = Arc::new(Shared::new(store, &config, params.report_period, Arc::clone(&inspector))?);
+        let shared =
+            Arc::new(Shared::new(store, clock, &config, params.report_period, Arc::clone(&inspector))?);
         inspector.attach(&shared);
 
         let mut handles = Vec::new();
@@ -128,16 +139,23 @@ impl Server {
             })?);
         }
         let scheduling = RecordedScheduler::new(scheduling, &config)?;
+        if let Some(items) = &mut items {
+            items.load(&shared.store, clock, &config.log)?;
+        }
         let director =
             Director::new(Arc::clone(&shared), &config, acceptor, scheduling, active_idle, limits, learned);
         let vigil = Vigil::new(&shared, &on_broken);
-        let director = std::thread::Builder::new().name("director".to_owned()).spawn(move || {
+        let spawned = std::thread::Builder::new().name("director".to_owned()).spawn(move || {
             let _vigil = vigil;
             // Its end puts the card back: requests under way are served by interrupts.
             let _suspension = suspension;
             director.run();
-        })?;
-        Ok(Self { shared, addresses, inspector, workers: handles, director: Some(director) })
+        });
+        if let (Err(_), Some(items)) = (&spawned, &items) {
+            shared.keep(items)?;
+        }
+        let director = spawned?;
+        Ok(Self { shared, addresses, inspector, workers: handles, director: Some(director), items })
     }
 
     /// The TCP addresses listened at, with the ports that the system chose.
@@ -195,7 +213,17 @@ impl Server {
             let ended = worker.join().unwrap_or_else(|_| Err(panicked()));
             result = result.and(ended);
         }
-        result
+        // A store in which a worker died is not to be trusted.
+        let keep = |items: &Items| {
+            let kept = self.shared.keep(items);
+            kept.map_err(|cause| {
+                io::Error::other(format!(
+                    "cannot keep the items in {}: {cause}; they are lost",
+                    items.path().display()
+                ))
+            })
+        };
+        if result.is_ok() { self.items.take().as_ref().map_or(Ok(()), keep) } else { result }
     }
 }
 

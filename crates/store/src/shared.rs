@@ -6,6 +6,7 @@
 use crate::config::{Config, Limits, Log};
 use crate::connection::{Connection, Socket, TurnContext};
 use crate::inspect::Inspector;
+use crate::kept::{Clock, Items};
 use crate::mailbox::Mailbox;
 use crate::registry::Registry;
 use crate::rests::{Rest, Rests};
@@ -107,8 +108,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// Set before the threads are told to end.
     pub(crate) stopping: AtomicBool,
-    /// Unix time minus server time, seconds.
-    unix_offset: i64,
+    clock: Clock,
     ports: Vec<Port>,
     /// One per CPU, by the worker's number.
     rests: Vec<Rest>,
@@ -134,12 +134,10 @@ pub(crate) struct Shared {
     complained: [AtomicBool; Ending::FAULTS.len()],
 }
 
-/// Server time starts here, because 0 means "never" in an item and 1 "already past".
-const FIRST_SECOND: u32 = 2;
-
 impl Shared {
     pub(crate) fn new(
         store: Store,
+        clock: Clock,
         config: &Config,
         report_period: Duration,
         inspector: Arc<Inspector>,
@@ -155,7 +153,6 @@ impl Shared {
         let cpus: Vec<CpuId> =
             config.worker_cpus.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
         let rest_of = config.worker_cpus.iter().filter_map(|cpu| cpus.binary_search(cpu).ok()).collect();
-        let unix_now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec;
         Ok(Self {
             store,
             limits: config.limits.clone(),
@@ -165,7 +162,7 @@ impl Shared {
             inspector,
             started: linux::now(),
             stopping: AtomicBool::new(false),
-            unix_offset: unix_now - i64::from(FIRST_SECOND),
+            clock,
             ports: (0..workers).map(port).collect::<io::Result<_>>()?,
             rests: cpus.into_iter().map(Rest::new).collect(),
             rest_of,
@@ -188,13 +185,20 @@ impl Shared {
         })
     }
 
+    /// Writes all items into their file, when no worker is left.
+    pub(crate) fn keep(&self, items: &Items) -> io::Result<()> {
+        let count = items.save(&self.store, self.seconds(linux::now()), self.clock.unix_offset)?;
+        self.log.say(&format!("{count} items are kept in {}", items.path().display()));
+        Ok(())
+    }
+
     pub(crate) fn now(&self) -> Instant {
         linux::now()
     }
 
     /// Seconds on the server's own clock.
     pub(crate) fn seconds(&self, now: Instant) -> u32 {
-        FIRST_SECOND + now.since(self.started).as_secs_f64() as u32
+        self.clock.first.saturating_add(now.since(self.started).as_secs_f64() as u32)
     }
 
     /// A worker's parts for a turn that begins now.
@@ -204,7 +208,7 @@ impl Shared {
             counters: &self.port(worker).counters,
             all: &*self.inspector,
             now: self.seconds(now),
-            unix_offset: self.unix_offset,
+            unix_offset: self.clock.unix_offset,
             limits: &self.limits.session,
             users: self.users.as_deref(),
         };

@@ -21,6 +21,7 @@ mod json;
 mod judging;
 #[path = "../../../slots/tests/it/jvm.rs"]
 mod jvm;
+mod keeping;
 mod kit;
 mod leasing;
 mod lending;

@@ -75,7 +75,7 @@ const BUCKETS_A_TURN: u32 = 32;
 
 fn metadata(out: &mut Vec<u8>, listed: &Listed<'_>, unix_offset: i64) {
     let unix = |second: u32| i64::from(second) + unix_offset;
-    let Listed { key, item, bytes, class } = listed;
+    let Listed { key, item, bytes, class, .. } = listed;
     out.extend_from_slice(b"key=");
     for &byte in *key {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

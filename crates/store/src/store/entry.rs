@@ -45,12 +45,34 @@ pub struct Listed<'a> {
     pub bytes: usize,
     /// The number of its size class, below [`CLASSES`](super::CLASSES).
     pub class: usize,
+    marks: u8,
+}
+
+/// An item as it is carried from one run to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Carried<'a> {
+    pub value: &'a [u8],
+    pub flags: u32,
+    pub cas: u64,
+    /// Second of the server's clock at which it expires; 0 = never.
+    pub exptime: u32,
+    pub last_access: u32,
+    /// How often it was used, whether it was read, and whether a client marked it.
+    pub marks: u8,
+}
+
+impl<'a> Carried<'a> {
+    pub fn of(listed: &Listed<'a>) -> Self {
+        let Item { value, flags, cas, exptime, last_access, .. } = listed.item;
+        Self { value, flags, cas, exptime, last_access, marks: listed.marks }
+    }
 }
 
 impl Listed<'_> {
     pub(super) fn of(record: Record) -> Self {
         let bytes = occupied(&record.shape());
-        Self { key: record.key(), item: Item::of(record), bytes, class: class_of(bytes) }
+        let (item, marks) = (Item::of(record), record.header().carried());
+        Self { key: record.key(), item, bytes, class: class_of(bytes), marks }
     }
 }
 
@@ -130,6 +152,18 @@ impl<'s> Entry<'s> {
                 Err(StoreError::OutOfMemory)
             }
         }
+    }
+
+    /// Stores an item of an earlier run as it was.
+    pub fn carry(&mut self, item: &Carried<'_>) -> Result<(), StoreError> {
+        let Carried { value, flags, cas, exptime, .. } = *item;
+        self.put(NewItem { flags, exptime, value: &[value], cas: Some(cas) })?;
+        if let Some(record) = self.record() {
+            let header = record.header_mut();
+            header.last_access = item.last_access;
+            header.carry(item.marks);
+        }
+        Ok(())
     }
 
     /// Stores `before`, the present value and `after` as the new value, with the item's flags and

@@ -30,6 +30,8 @@ pub(super) const FETCHED: u8 = 1 << 2;
 pub(super) const STALE: u8 = 1 << 3;
 /// A client was told to recache it.
 pub(super) const WIN_SENT: u8 = 1 << 4;
+/// Those that outlive the process; kept files have them with these numbers.
+const CARRIED: u8 = FREQUENCY | FETCHED | STALE | WIN_SENT;
 const FLAGS: u8 = 1 << 5;
 const LARGE: u8 = 1 << 6;
 /// The index no longer points here.
@@ -62,6 +64,14 @@ impl Header {
 
     pub(super) fn mark(&mut self, mark: u8, on: bool) {
         if on { self.marks |= mark } else { self.marks &= !mark }
+    }
+
+    pub(super) fn carried(&self) -> u8 {
+        self.marks & CARRIED
+    }
+
+    pub(super) fn carry(&mut self, marks: u8) {
+        self.marks = self.marks & !CARRIED | marks & CARRIED;
     }
 
     pub(super) fn is_dead(&self) -> bool {

@@ -2,7 +2,7 @@
 //! alone.
 
 use super::{
-    OutOfRoom, StoreStats,
+    OutOfRoom, StoreStats, Summary,
     clean::Cleaning,
     geometry::Geometry,
     ghost::Ghost,
@@ -166,6 +166,15 @@ impl Shard {
             }
         }
         self.cas
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        Summary { cas: self.cas, flush_due: self.flush.due }
+    }
+
+    pub(super) fn resume(&mut self, earlier: Summary) {
+        self.cas = self.cas.max(earlier.cas);
+        self.flush.due = earlier.flush_due;
     }
 
     /// Stores an item in place of the one at `old`. Its value is still to be filled in.

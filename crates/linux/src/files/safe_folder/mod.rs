@@ -166,12 +166,7 @@ impl SafeFolder {
     pub fn read_of(&self, name: impl AsRef<OsStr>, owner: u32, most: u64) -> Result<Vec<u8>, SafeError> {
         let name = name.as_ref();
         let path = self.path.join(name);
-        let file = match open_at(&self.place, name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
-            Err(Errno::LOOP) => return Err(SafeError::Unsafe { path, why: LINK.into() }),
-            other => File::from(other.map_err(failed(&path))?),
-        };
-        let about = rustix::fs::fstat(&file).map_err(failed(&path))?;
-        is_plain(&path, &about, owner)?;
+        let file = self.open_of(name, owner)?;
         let mut bytes = Vec::new();
         let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(|source| SafeError::Io { path: path.clone(), source })?;
@@ -179,6 +174,19 @@ impl SafeFolder {
             return Err(SafeError::Unsafe { path, why: format!("it has more than {most} bytes") });
         }
         Ok(bytes)
+    }
+
+    /// The same file, to be read.
+    pub fn open_of(&self, name: impl AsRef<OsStr>, owner: u32) -> Result<File, SafeError> {
+        let name = name.as_ref();
+        let path = self.path.join(name);
+        let file = match open_at(&self.place, name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+            Err(Errno::LOOP) => return Err(SafeError::Unsafe { path, why: LINK.into() }),
+            other => File::from(other.map_err(failed(&path))?),
+        };
+        let about = rustix::fs::fstat(&file).map_err(failed(&path))?;
+        is_plain(&path, &about, owner)?;
+        Ok(file)
     }
 
     /// True if the name is taken, by anything.

@@ -1,0 +1,320 @@
+//! Items that outlive the process (`--items FILE`): written at its end, read at the next start.
+//!
+//! ```text
+//!   magic "roostit1" | clock: now u32, flush u32, Unix offset i64 | highest CAS u64
+//!   block: length u32, hash u64, records      ... and so on; a block of length 0 is the end
+//!   record: value len u32, flags u32, exptime u32, last access u32, CAS u64, key len u8, marks u8
+//!           | key | value
+//! ```
+//! Numbers are little-endian; times are seconds of the server's clock.
+//!
+//! The file is taken away before the first client is served, and comes back when the last one has gone.
+//! So a run that is killed leaves none, and no start finds items that have changed since.
+//!
+//! Always true:
+//! - An item comes back with the value, flags, expiry, CAS id, marks and time of its last access that it
+//!   had, or it does not come back. A block whose hash is wrong ends the reading.
+//! - The server's clock goes on where it stood, plus the time in between; so expiries mean the same.
+//! - CAS ids given out later are above all that were given out before.
+//! - A flush that was still due comes at its time.
+//! - A file that is none of this version's, or is another user's, is refused and left as it is.
+
+use crate::config::Log;
+use crate::store::{Carried, KEY_MAX, Store, Summary};
+use linux::{SafeError, SafeFolder};
+use rapidhash::v3::rapidhash_v3;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Another version has another one: its files are refused, for to replace them would lose the items.
+const MAGIC: &[u8; 8] = b"roostit1";
+/// A block is written when it has so many bytes; an item that is longer has a block of its own.
+const BLOCK: usize = 1 << 20;
+
+/// Why kept items cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ItemsError {
+    #[error("cannot keep items in {}: {cause}\nhint: --items takes a file in a folder that exists and that \
+             this user may write", .path.display())]
+    Unusable { path: PathBuf, cause: io::Error },
+    #[error("{} is no file of items of this version of roost serve: it is left as it is\nhint: remove it, or \
+             let --items name another", .0.display())]
+    Foreign(PathBuf),
+}
+
+/// The server's clock: the second of its start, and Unix time less its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Clock {
+    pub(crate) first: u32,
+    pub(crate) unix_offset: i64,
+}
+
+impl Clock {
+    /// Server time starts here, because 0 means "never" in an item and 1 "already past".
+    const FIRST: u32 = 2;
+
+    pub(crate) fn begun() -> Self {
+        Self::new(unix_now())
+    }
+
+    fn new(unix_now: i64) -> Self {
+        Self { first: Self::FIRST, unix_offset: unix_now - i64::from(Self::FIRST) }
+    }
+
+    /// The clock of a run that ended at second `now`, which has gone on since. Where the machine's clock
+    /// went back, no time has passed.
+    fn resumed(now: u32, unix_offset: i64, unix_now: i64) -> Self {
+        let passed = u32::try_from(unix_now.saturating_sub(unix_offset).max(0)).unwrap_or(u32::MAX / 2);
+        let first = passed.max(now).max(Self::FIRST);
+        Self { first, unix_offset: unix_now - i64::from(first) }
+    }
+}
+
+/// The place of the items, and the last run's file while it is not taken in.
+#[derive(Debug)]
+pub(crate) struct Items {
+    folder: SafeFolder,
+    name: OsString,
+    path: PathBuf,
+    /// Those of the last run, up to its first block.
+    left: Option<(File, Head)>,
+}
+
+impl Items {
+    /// Looks for the file of the last run, and leaves it. Returns the clock to go on with.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Clock), ItemsError> {
+        let unusable =
+            |cause: SafeError| ItemsError::Unusable { path: path.to_owned(), cause: cause.into_io() };
+        let (folder, name) = SafeFolder::of_file(path, None).map_err(unusable)?;
+        let mut items = Self { folder, name, path: path.to_owned(), left: None };
+        let unix_now = unix_now();
+        if !items.folder.has(&items.name) {
+            // A place that cannot be written is found now, and not when the items are in danger.
+            items.folder.replace(&items.name, 0o600, |_| Ok(())).map_err(unusable)?;
+            items.folder.remove(&items.name).map_err(unusable)?;
+            return Ok((items, Clock::new(unix_now)));
+        }
+        let owner = rustix::process::geteuid().as_raw();
+        let mut file = items.folder.open_of(&items.name, owner).map_err(unusable)?;
+        let head = Head::read(&mut file)
+            .map_err(|cause| ItemsError::Unusable { path: path.to_owned(), cause })?
+            .ok_or_else(|| ItemsError::Foreign(path.to_owned()))?;
+        let clock = Clock::resumed(head.now, head.unix_offset, unix_now);
+        items.left = Some((file, head));
+        Ok((items, clock))
+    }
+
+    /// Takes the file away, and its items into `store`.
+    pub(crate) fn load(&mut self, store: &Store, clock: Clock, log: &Log) -> Result<(), ItemsError> {
+        let Some((mut file, head)) = self.left.take() else { return Ok(()) };
+        let unusable =
+            |cause: SafeError| ItemsError::Unusable { path: self.path.clone(), cause: cause.into_io() };
+        self.folder.remove(&self.name).map_err(unusable)?;
+        let taken = head.take(&mut file, store, clock.first);
+        let damage = taken.damage.map_or(String::new(), |cause| format!("; the rest is lost: {cause}"));
+        log.say(&format!("{} items are back from {}{damage}", taken.items, self.path.display()));
+        Ok(())
+    }
+
+    /// Writes all items into the file, when no client is served any more.
+    pub(crate) fn save(&self, store: &Store, now: u32, unix_offset: i64) -> io::Result<u64> {
+        let mut count = 0;
+        let write = |file: &mut File| {
+            count = write(file, store, now, unix_offset)?;
+            Ok(())
+        };
+        self.folder.replace(&self.name, 0o600, write).map_err(SafeError::into_io)?;
+        Ok(count)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// The items that came back, and why others did not.
+#[derive(Debug, Default)]
+struct Taken {
+    items: u64,
+    damage: Option<String>,
+}
+
+fn write(to: &mut impl Write, store: &Store, now: u32, unix_offset: i64) -> io::Result<u64> {
+    let summary = store.summary(now);
+    to.write_all(MAGIC)?;
+    to.write_all(&now.to_le_bytes())?;
+    to.write_all(&summary.flush_due.to_le_bytes())?;
+    to.write_all(&unix_offset.to_le_bytes())?;
+    to.write_all(&summary.cas.to_le_bytes())?;
+    let mut block = Vec::with_capacity(BLOCK);
+    let (mut cursor, mut count) = (Default::default(), 0);
+    while store.walk(&mut cursor, now, |listed| {
+        count += 1;
+        push(&mut block, listed.key, &Carried::of(&listed));
+    }) {
+        if block.len() >= BLOCK {
+            end_block(to, &mut block)?;
+        }
+    }
+    if !block.is_empty() {
+        end_block(to, &mut block)?;
+    }
+    end_block(to, &mut block)?;
+    Ok(count)
+}
+
+fn end_block(to: &mut impl Write, block: &mut Vec<u8>) -> io::Result<()> {
+    let length = u32::try_from(block.len()).map_err(|_| io::Error::other("an item of more than 4 GiB"))?;
+    to.write_all(&length.to_le_bytes())?;
+    to.write_all(&rapidhash_v3(block).to_le_bytes())?;
+    to.write_all(block)?;
+    block.clear();
+    Ok(())
+}
+
+fn push(block: &mut Vec<u8>, key: &[u8], item: &Carried<'_>) {
+    block.extend_from_slice(&(item.value.len() as u32).to_le_bytes());
+    for number in [item.flags, item.exptime, item.last_access] {
+        block.extend_from_slice(&number.to_le_bytes());
+    }
+    block.extend_from_slice(&item.cas.to_le_bytes());
+    block.extend_from_slice(&[key.len() as u8, item.marks]);
+    block.extend_from_slice(key);
+    block.extend_from_slice(item.value);
+}
+
+/// The beginning of a file, before its first block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    now: u32,
+    /// The second of a flush that is due; 0 if none is.
+    flush_due: u32,
+    unix_offset: i64,
+    cas: u64,
+}
+
+impl Head {
+    /// `None` where the file begins otherwise.
+    fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
+        let mut bytes = [0; 32];
+        let is_whole = filled(from, &mut bytes)?;
+        let mut fields = Fields(&bytes);
+        if !is_whole || fields.bytes(MAGIC.len()) != Some(MAGIC) {
+            return Ok(None);
+        }
+        let mut head = || {
+            let (now, flush_due) = (fields.u32()?, fields.u32()?);
+            Some(Self { now, flush_due, unix_offset: fields.u64()? as i64, cas: fields.u64()? })
+        };
+        Ok(head())
+    }
+
+    /// Takes the items of the blocks behind it into `store`.
+    fn take(&self, from: &mut impl Read, store: &Store, now: u32) -> Taken {
+        // All that was stored is gone by it.
+        let is_flushed = self.flush_due != 0 && self.flush_due <= now;
+        let taken = if is_flushed { Taken::default() } else { Self::take_blocks(from, store, now) };
+        let flush_due = if is_flushed { 0 } else { self.flush_due };
+        store.resume(Summary { cas: self.cas, flush_due });
+        taken
+    }
+
+    fn take_blocks(from: &mut impl Read, store: &Store, now: u32) -> Taken {
+        let mut items = 0;
+        let mut block = Vec::new();
+        let damage = loop {
+            match next_block(from, &mut block) {
+                Ok(true) => {}
+                Ok(false) => break None,
+                Err(cause) => break Some(cause.to_string()),
+            }
+            let is_sound = records(&block, &mut |key, item| {
+                let is_over = item.exptime != 0 && item.exptime <= now;
+                let item = Carried { last_access: item.last_access.min(now), ..*item };
+                // One that finds no room is as one that was evicted.
+                items += u64::from(!is_over && store.entry(key, now).carry(&item).is_ok());
+            });
+            if !is_sound {
+                break Some("a record that cannot be".to_owned());
+            }
+        };
+        Taken { items, damage }
+    }
+}
+
+/// Reads a block; `false` for the last, which is empty.
+fn next_block(from: &mut impl Read, block: &mut Vec<u8>) -> io::Result<bool> {
+    let mut head = [0; 12];
+    from.read_exact(&mut head)?;
+    let mut fields = Fields(&head);
+    let (length, hash) = (fields.u32().unwrap_or_default(), fields.u64().unwrap_or_default());
+    block.clear();
+    // It grows with the bytes that are there, whatever its length says.
+    from.by_ref().take(u64::from(length)).read_to_end(block)?;
+    if block.len() != length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if rapidhash_v3(block) != hash {
+        return Err(io::Error::other("the hash of a block is wrong"));
+    }
+    Ok(length > 0)
+}
+
+/// Calls `each` with the records of a block; `false` at the first that cannot be one.
+pub fn records(block: &[u8], each: &mut dyn FnMut(&[u8], &Carried<'_>)) -> bool {
+    let mut fields = Fields(block);
+    while !fields.0.is_empty() {
+        let Some((key, item)) = fields.record() else { return false };
+        each(key, &item);
+    }
+    true
+}
+
+/// The fields of some bytes, taken from their beginning.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
+    }
+
+    fn record(&mut self) -> Option<(&'a [u8], Carried<'a>)> {
+        let value_len = self.u32()? as usize;
+        let (flags, exptime, last_access, cas) = (self.u32()?, self.u32()?, self.u32()?, self.u64()?);
+        let [key_len, marks] = *self.bytes(2)? else { return None };
+        if !(1..=KEY_MAX).contains(&usize::from(key_len)) || cas == 0 {
+            return None;
+        }
+        let key = self.bytes(key_len.into())?;
+        let value = self.bytes(value_len)?;
+        Some((key, Carried { value, flags, cas, exptime, last_access, marks }))
+    }
+}
+
+fn unix_now() -> i64 {
+    rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec
+}
+
+/// False where the bytes end before `room` is full.
+fn filled(from: &mut impl Read, room: &mut [u8]) -> io::Result<bool> {
+    match from.read_exact(room) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;
