@@ -73,7 +73,7 @@ impl Fidelity {
         let busy = cpus * outcome.working;
         // A shorter tail than the recorded one is made up for: see `Calibration`.
         let p99 = micros(outcome.responses.p99_ns);
-        let is_shorter = value(&answers.p99_us).zip(p99).is_some_and(|(seen, model)| model < seen);
+        let is_shorter = answers.tail_us().zip(p99).is_some_and(|(seen, model)| model < seen);
         let mut rows = vec![
             row(
                 "p50",
@@ -86,7 +86,7 @@ impl Fidelity {
             row(
                 "p99",
                 "us",
-                value(&answers.p99_us),
+                answers.tail_us(),
                 p99,
                 (!is_shorter).then_some(RESPONSE_LIMIT),
                 "the burstiness of arrivals, the variation of work, or other work on these CPUs",

@@ -192,6 +192,13 @@ pub struct Responses {
     pub histogram: Vec<Bucket>,
 }
 
+impl Responses {
+    /// The tail to go by: that of most seconds, where it is known.
+    pub fn tail_us(&self) -> Option<f64> {
+        self.p99_steady_us.as_ref().or(self.p99_us.as_ref()).map(|tail| tail.value)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bucket {
