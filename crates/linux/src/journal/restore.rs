@@ -290,7 +290,8 @@ fn undo_run(root: &Root, who: &str, account: Account, report: &mut Restored) {
                 report.failed += 1;
                 report.lines.push(format!(
                     "{who}: {} setting(s) of network cards are those of another network namespace ({}): \
-                     {cause}; its journal is kept: run `roost restore` there (nsenter, or in that container)",
+                     {cause}; its journal is kept: run `roost restore` as root, outside of a unit, or \
+                     there (nsenter, or in that container)",
                     cards.len(),
                     account.namespaces
                 ));
