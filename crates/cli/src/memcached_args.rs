@@ -236,7 +236,10 @@ fn without_effect(theirs: &Theirs) -> Vec<String> {
     let items = theirs.memory_file.as_deref().unwrap_or_default();
     note(
         theirs.memory_file.is_some(),
-        format!("-e: the items are written into {items} at the end, and read from it at the start"),
+        format!(
+            "-e: the items are written into {items} at the end, beside their memory, and read from it at the \
+             start"
+        ),
     );
     note(theirs.lock_memory, "-k is not taken: say MemorySwapMax=0 in the unit".to_owned());
     note(theirs.enable_shutdown, "-A is not taken: end it by a signal".to_owned());

@@ -258,7 +258,9 @@ fn translated(args: &Args) -> Result<(Args, Option<memcached_args::Translated>)>
 /// one of its threads ends by itself.
 pub fn start(config: Config, on_broken: impl Fn() + Send + Sync + 'static) -> Result<Server> {
     Server::start(config, on_broken).map_err(|error| match error {
-        StartError::Held(_) | StartError::Nic(linux::NicError::Lock(_)) => coded(Exit::Refused, error),
+        StartError::Held(_)
+        | StartError::Items(store::ItemsError::Held(_))
+        | StartError::Nic(linux::NicError::Lock(_)) => coded(Exit::Refused, error),
         StartError::Nic(linux::NicError::Refused { .. }) => error.into(),
         StartError::Nic(_) => usage(error),
         StartError::Listen(_) | StartError::State(_) | StartError::Items(_) | StartError::Store(_) => {

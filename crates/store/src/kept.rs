@@ -1,19 +1,21 @@
 //! Items that outlive the process (`--items FILE`): written at its end, read at the next start.
 //!
 //! ```text
-//!   magic "roostit1" | clock: now u32, flush u32, Unix offset i64 | highest CAS u64
+//!   magic "roostit1" | clock: now u32, flush u32, Unix offset i64 | highest CAS u64 | hash of these u64
 //!   block: length u32, hash u64, records      ... and so on; a block of length 0 is the end
 //!   record: value len u32, flags u32, exptime u32, last access u32, CAS u64, key len u8, marks u8
 //!           | key | value
 //! ```
 //! Numbers are little-endian; times are seconds of the server's clock.
 //!
-//! The file is taken away before the first client is served, and comes back when the last one has gone.
-//! So a run that is killed leaves none, and no start finds items that have changed since.
+//! The file is taken away when all of it is in memory and before the first client is served, and comes back
+//! when the last one has gone. So a run that is killed leaves none, a start that fails takes none away, and
+//! no start finds items that have changed since. A lock beside it keeps two servers from one file.
 //!
 //! Always true:
 //! - An item comes back with the value, flags, expiry, CAS id, marks and time of its last access that it
-//!   had, or it does not come back. A block whose hash is wrong ends the reading.
+//!   had, or it does not come back. A block whose hash is wrong ends the reading. Which items are evicted
+//!   first is not kept: they come back in the order of their hashes.
 //! - The server's clock goes on where it stood, plus the time in between; so expiries mean the same.
 //! - CAS ids given out later are above all that were given out before.
 //! - A flush that was still due comes at its time.
@@ -23,8 +25,11 @@ use crate::config::Log;
 use crate::store::{Carried, KEY_MAX, Store, Summary};
 use linux::{SafeError, SafeFolder};
 use rapidhash::v3::rapidhash_v3;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::ErrorKind::{InvalidData, UnexpectedEof};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -39,6 +44,14 @@ pub enum ItemsError {
     #[error("cannot keep items in {}: {cause}\nhint: --items takes a file in a folder that exists and that \
              this user may write", .path.display())]
     Unusable { path: PathBuf, cause: io::Error },
+    /// Another user could choose the items.
+    #[error(
+        "cannot keep items there: {0}\nhint: let --items name a file of this user's own, in a folder that \
+             no other user may write"
+    )]
+    Unsafe(SafeError),
+    #[error("the items of {} are another server's\nhint: end it first, or let --items name another file", .0.display())]
+    Held(PathBuf),
     #[error("{} is no file of items of this version of roost serve: it is left as it is\nhint: remove it, or \
              let --items name another", .0.display())]
     Foreign(PathBuf),
@@ -63,8 +76,8 @@ impl Clock {
         Self { first: Self::FIRST, unix_offset: unix_now - i64::from(Self::FIRST) }
     }
 
-    /// The clock of a run that ended at second `now`, which has gone on since. Where the machine's clock
-    /// went back, no time has passed.
+    /// The clock of a run that ended at second `now`, when Unix time was `unix_offset` more. It has gone on
+    /// since; where the machine's clock went back, no time has passed.
     fn resumed(now: u32, unix_offset: i64, unix_now: i64) -> Self {
         let passed = u32::try_from(unix_now.saturating_sub(unix_offset).max(0)).unwrap_or(u32::MAX / 2);
         let first = passed.max(now).max(Self::FIRST);
@@ -80,24 +93,35 @@ pub(crate) struct Items {
     path: PathBuf,
     /// Those of the last run, up to its first block.
     left: Option<(File, Head)>,
+    /// Locked as long as this lives, so that no other server takes the file.
+    _lock: File,
 }
 
 impl Items {
     /// Looks for the file of the last run, and leaves it. Returns the clock to go on with.
     pub(crate) fn open(path: &Path) -> Result<(Self, Clock), ItemsError> {
-        let unusable =
-            |cause: SafeError| ItemsError::Unusable { path: path.to_owned(), cause: cause.into_io() };
-        let (folder, name) = SafeFolder::of_file(path, None).map_err(unusable)?;
-        let mut items = Self { folder, name, path: path.to_owned(), left: None };
+        let unusable = |cause| unusable(path, cause);
+        let (mut folder, name) = SafeFolder::of_file(path, None).map_err(unusable)?;
+        let owner = rustix::process::geteuid();
+        if owner.is_root() {
+            folder = folder.trusted().map_err(unusable)?;
+        }
+        // A place that cannot be written is found now as well, and not when the items are in danger.
+        let mut lock_name = name.clone();
+        lock_name.push(".lock");
+        let lock = folder.update(&lock_name, 0o600).map_err(unusable)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Err(ItemsError::Held(path.to_owned())),
+            done => {
+                done.map_err(|cause| ItemsError::Unusable { path: path.to_owned(), cause: cause.into() })?
+            }
+        }
+        let mut items = Self { folder, name, path: path.to_owned(), left: None, _lock: lock };
         let unix_now = unix_now();
         if !items.folder.has(&items.name) {
-            // A place that cannot be written is found now, and not when the items are in danger.
-            items.folder.replace(&items.name, 0o600, |_| Ok(())).map_err(unusable)?;
-            items.folder.remove(&items.name).map_err(unusable)?;
             return Ok((items, Clock::new(unix_now)));
         }
-        let owner = rustix::process::geteuid().as_raw();
-        let mut file = items.folder.open_of(&items.name, owner).map_err(unusable)?;
+        let mut file = items.folder.open_of(&items.name, owner.as_raw()).map_err(unusable)?;
         let head = Head::read(&mut file)
             .map_err(|cause| ItemsError::Unusable { path: path.to_owned(), cause })?
             .ok_or_else(|| ItemsError::Foreign(path.to_owned()))?;
@@ -106,21 +130,29 @@ impl Items {
         Ok((items, clock))
     }
 
-    /// Takes the file away, and its items into `store`.
+    /// Takes the file's items into `store`, and then the file away. Where it cannot be read it stays.
     pub(crate) fn load(&mut self, store: &Store, clock: Clock, log: &Log) -> Result<(), ItemsError> {
         let Some((mut file, head)) = self.left.take() else { return Ok(()) };
-        let unusable =
-            |cause: SafeError| ItemsError::Unusable { path: self.path.clone(), cause: cause.into_io() };
-        self.folder.remove(&self.name).map_err(unusable)?;
-        let taken = head.take(&mut file, store, clock.first);
-        let damage = taken.damage.map_or(String::new(), |cause| format!("; the rest is lost: {cause}"));
-        log.say(&format!("{} items are back from {}{damage}", taken.items, self.path.display()));
+        let unreadable = |cause| ItemsError::Unusable { path: self.path.clone(), cause };
+        let taken = head.take(&mut file, store, clock.first).map_err(unreadable)?;
+        self.folder.remove_for_good(&self.name).map_err(|cause| unusable(&self.path, cause))?;
+        let back = store.stats().items;
+        let mut told = format!("{back} items are back from {}", self.path.display());
+        if taken.items > back {
+            told.push_str(&format!("; {} found no room", taken.items - back));
+        }
+        if let Some(cause) = taken.damage {
+            told.push_str(&format!("; the rest is lost: {cause}"));
+        }
+        log.say(&told);
         Ok(())
     }
 
     /// Writes all items into the file, when no client is served any more.
-    pub(crate) fn save(&self, store: &Store, now: u32, unix_offset: i64) -> io::Result<u64> {
+    pub(crate) fn save(&self, store: &Store, now: u32) -> io::Result<u64> {
         let mut count = 0;
+        // Not that of the start: the machine's clock may have been set since.
+        let unix_offset = unix_now() - i64::from(now);
         let write = |file: &mut File| {
             count = write(file, store, now, unix_offset)?;
             Ok(())
@@ -134,8 +166,15 @@ impl Items {
     }
 }
 
-/// The items that came back, and why others did not.
-#[derive(Debug, Default)]
+fn unusable(path: &Path, cause: SafeError) -> ItemsError {
+    match cause {
+        SafeError::Io { .. } => ItemsError::Unusable { path: path.to_owned(), cause: cause.into_io() },
+        SafeError::Unsafe { .. } => ItemsError::Unsafe(cause),
+    }
+}
+
+/// The items that were read, but for those that have expired, and why no more were.
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Taken {
     items: u64,
     damage: Option<String>,
@@ -143,11 +182,8 @@ struct Taken {
 
 fn write(to: &mut impl Write, store: &Store, now: u32, unix_offset: i64) -> io::Result<u64> {
     let summary = store.summary(now);
-    to.write_all(MAGIC)?;
-    to.write_all(&now.to_le_bytes())?;
-    to.write_all(&summary.flush_due.to_le_bytes())?;
-    to.write_all(&unix_offset.to_le_bytes())?;
-    to.write_all(&summary.cas.to_le_bytes())?;
+    let head = Head { now, flush_due: summary.flush_due, unix_offset, cas: summary.cas };
+    to.write_all(&head.bytes())?;
     let mut block = Vec::with_capacity(BLOCK);
     let (mut cursor, mut count) = (Default::default(), 0);
     while store.walk(&mut cursor, now, |listed| {
@@ -196,51 +232,70 @@ struct Head {
 }
 
 impl Head {
-    /// `None` where the file begins otherwise.
+    const LENGTH: usize = 40;
+
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        for number in [self.now, self.flush_due] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.unix_offset.to_le_bytes());
+        bytes.extend_from_slice(&self.cas.to_le_bytes());
+        let hash = rapidhash_v3(&bytes);
+        bytes.extend_from_slice(&hash.to_le_bytes());
+        bytes
+    }
+
+    /// `None` where the file begins otherwise, or the hash is wrong.
     fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
-        let mut bytes = [0; 32];
-        let is_whole = filled(from, &mut bytes)?;
-        let mut fields = Fields(&bytes);
-        if !is_whole || fields.bytes(MAGIC.len()) != Some(MAGIC) {
+        let mut bytes = [0; Self::LENGTH];
+        if !filled(from, &mut bytes)? {
             return Ok(None);
         }
+        let mut fields = Fields(&bytes[MAGIC.len()..]);
         let mut head = || {
             let (now, flush_due) = (fields.u32()?, fields.u32()?);
             Some(Self { now, flush_due, unix_offset: fields.u64()? as i64, cas: fields.u64()? })
         };
-        Ok(head())
+        Ok(head().filter(|head| head.bytes() == bytes))
     }
 
     /// Takes the items of the blocks behind it into `store`.
-    fn take(&self, from: &mut impl Read, store: &Store, now: u32) -> Taken {
+    fn take(&self, from: &mut impl Read, store: &Store, now: u32) -> io::Result<Taken> {
         // All that was stored is gone by it.
         let is_flushed = self.flush_due != 0 && self.flush_due <= now;
-        let taken = if is_flushed { Taken::default() } else { Self::take_blocks(from, store, now) };
+        let taken = if is_flushed { Taken::default() } else { Self::take_blocks(from, store, now)? };
         let flush_due = if is_flushed { 0 } else { self.flush_due };
         store.resume(Summary { cas: self.cas, flush_due });
-        taken
+        Ok(taken)
     }
 
-    fn take_blocks(from: &mut impl Read, store: &Store, now: u32) -> Taken {
+    fn take_blocks(from: &mut impl Read, store: &Store, now: u32) -> io::Result<Taken> {
         let mut items = 0;
         let mut block = Vec::new();
         let damage = loop {
             match next_block(from, &mut block) {
                 Ok(true) => {}
                 Ok(false) => break None,
-                Err(cause) => break Some(cause.to_string()),
+                Err(cause) if [UnexpectedEof, InvalidData].contains(&cause.kind()) => {
+                    break Some(cause.to_string());
+                }
+                Err(cause) => return Err(cause),
             }
             let is_sound = records(&block, &mut |key, item| {
                 let is_over = item.exptime != 0 && item.exptime <= now;
                 let item = Carried { last_access: item.last_access.min(now), ..*item };
-                // One that finds no room is as one that was evicted.
-                items += u64::from(!is_over && store.entry(key, now).carry(&item).is_ok());
+                if !is_over {
+                    items += 1;
+                    // One that finds no room is as one that was evicted.
+                    let _ = store.entry(key, now).carry(&item);
+                }
             });
             if !is_sound {
                 break Some("a record that cannot be".to_owned());
             }
         };
-        Taken { items, damage }
+        Ok(Taken { items, damage })
     }
 }
 
@@ -254,10 +309,10 @@ fn next_block(from: &mut impl Read, block: &mut Vec<u8>) -> io::Result<bool> {
     // It grows with the bytes that are there, whatever its length says.
     from.by_ref().take(u64::from(length)).read_to_end(block)?;
     if block.len() != length as usize {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+        return Err(UnexpectedEof.into());
     }
     if rapidhash_v3(block) != hash {
-        return Err(io::Error::other("the hash of a block is wrong"));
+        return Err(io::Error::new(InvalidData, "the hash of a block is wrong"));
     }
     Ok(length > 0)
 }

@@ -190,7 +190,10 @@ impl Recording {
         policy: &P,
     ) -> std::io::Result<Option<Self>> {
         let Some(folder) = folder else { return Ok(None) };
-        let segments = RotatingLog::begin(folder, instance, BOUNDS, &state_line(policy))?;
+        let segments =
+            RotatingLog::begin(folder, instance, BOUNDS, &state_line(policy)).map_err(|cause| {
+                std::io::Error::new(cause.kind(), format!("--record {}: {cause}", folder.display()))
+            })?;
         Ok(Some(Self { segments, operator: operator.clone() }))
     }
 }

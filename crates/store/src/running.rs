@@ -196,6 +196,7 @@ impl Server {
     }
 
     fn end(&mut self) -> std::io::Result<()> {
+        let items = self.items.take();
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.shared.notify(Notice::Stop);
         let panicked = || std::io::Error::other("a thread of the server panicked; see above");
@@ -213,17 +214,13 @@ impl Server {
             let ended = worker.join().unwrap_or_else(|_| Err(panicked()));
             result = result.and(ended);
         }
-        // A store in which a worker died is not to be trusted.
-        let keep = |items: &Items| {
-            let kept = self.shared.keep(items);
-            kept.map_err(|cause| {
-                io::Error::other(format!(
-                    "cannot keep the items in {}: {cause}; they are lost",
-                    items.path().display()
-                ))
-            })
+        let Some(items) = items else { return result };
+        let lost = |cause: io::Error| {
+            let path = items.path().display();
+            io::Error::other(format!("{cause}; the items are not kept in {path}, and are lost"))
         };
-        if result.is_ok() { self.items.take().as_ref().map_or(Ok(()), keep) } else { result }
+        // A store in which a worker died is not to be trusted.
+        result.and_then(|()| self.shared.keep(&items)).map_err(lost)
     }
 }
 

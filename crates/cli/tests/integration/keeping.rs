@@ -17,6 +17,10 @@ fn items_survive_an_upgrade_and_no_stale_one_a_kill() {
     let id = client.ask("mg kept c");
     assert!(id.starts_with("HD c"), "{id}");
     assert!(!file.exists());
+    let mut second = Command::new(ROOST);
+    second.args(["serve", "--port", "0", "--idle-actuator", "none"]).args(flags);
+    let second = second.output().expect("roost runs");
+    assert_eq!(second.status.code(), Some(4), "{}", String::from_utf8_lossy(&second.stderr));
     assert_eq!(server.terminate().0, Some(0));
     assert!(file.exists());
     // Past the second in which the brief one expires.
@@ -44,20 +48,23 @@ fn a_start_that_fails_loses_no_items() {
     let file = folder.path().join("items");
     let server = Server::start(&["--items", file.to_str().unwrap()]);
     assert_eq!(server.connect().set("kept", "a value"), "STORED");
-    let port = server.port.to_string();
     assert_eq!(server.terminate().0, Some(0));
     let before = std::fs::read(&file).expect("the items");
 
     let other = Server::start(&[]);
     let taken = other.port.to_string();
     let record = file.join("record");
-    for wrong in [&["--port", &taken][..], &["--port", &port, "--record", record.to_str().unwrap()]] {
+    let record = record.to_str().unwrap();
+    for (wrong, told) in
+        [(&["--port", &taken][..], taken.as_str()), (&["--port", "0", "--record", record], record)]
+    {
         let output = Command::new(ROOST)
             .args(["serve", "--idle-actuator", "none", "--items", file.to_str().unwrap()])
             .args(wrong)
             .output()
             .expect("roost runs");
-        assert!(!output.status.success(), "{wrong:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(told), "{wrong:?}: {error}");
         assert!(std::fs::read(&file).expect("the items") == before, "{wrong:?}");
     }
 }
@@ -80,8 +87,8 @@ fn a_full_disk_is_told_and_leaves_no_half_file() {
         .output()
         .expect("unshare runs");
     let [out, told] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    assert_eq!(out, "STORED\r\ncode 1\n", "{told}");
-    assert!(told.contains("cannot keep the items in") && told.contains("No space left"), "{told}");
+    assert_eq!(out, "STORED\r\ncode 1\nitems.lock\n", "{told}");
+    assert!(told.contains("the items are not kept in") && told.contains("No space left"), "{told}");
 }
 
 #[test]
@@ -100,5 +107,5 @@ fn another_users_file_is_refused_and_left() {
         .expect("roost runs");
     let told = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("--items takes a file") && file.exists(), "{told}");
+    assert!(told.contains("of this user's own") && file.exists(), "{told}");
 }

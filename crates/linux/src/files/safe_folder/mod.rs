@@ -200,6 +200,12 @@ impl SafeFolder {
         rustix::fs::unlinkat(&self.place, name, AtFlags::empty()).map_err(failed(&self.path.join(name)))
     }
 
+    /// The same, and the disk knows it.
+    pub fn remove_for_good(&self, name: impl AsRef<OsStr>) -> Result<(), SafeError> {
+        self.remove(name)?;
+        rustix::fs::fsync(self.readable()?).map_err(failed(&self.path))
+    }
+
     /// Renames `from` to `to`, and replaces an earlier `to`.
     pub fn rename(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> Result<(), SafeError> {
         let (from, to) = (from.as_ref(), to.as_ref());
