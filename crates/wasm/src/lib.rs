@@ -102,7 +102,9 @@ impl Module {
             ));
         }
         let engine = engine();
-        let code = wasmi::Module::new(&engine, bytes)
+        // Translation asserts that the module is valid, so that is found out before it.
+        let code = wasmi::Module::validate(&engine, bytes)
+            .and_then(|()| wasmi::Module::new(&engine, bytes))
             .map_err(|error| wrong(told(&error), "give a module of WebAssembly's binary format"))?;
         let exports: Vec<String> = code.exports().map(|export| export.name().to_owned()).collect();
         if let Some(unknown) = exports.iter().find(|name| name.starts_with("on_") && !is_call(name)) {
