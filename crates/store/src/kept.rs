@@ -27,7 +27,7 @@ use linux::{SafeError, SafeFolder};
 use rapidhash::v3::rapidhash_v3;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::ErrorKind::{InvalidData, UnexpectedEof};
 use std::io::{self, Read, Write};
@@ -90,7 +90,7 @@ impl Clock {
 pub(crate) struct Items {
     folder: SafeFolder,
     name: OsString,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Those of the last run, up to its first block.
     left: Option<(File, Head)>,
     /// Locked as long as this lives, so that no other server takes the file.
@@ -102,39 +102,32 @@ impl Items {
     pub(crate) fn open(path: &Path) -> Result<(Self, Clock), ItemsError> {
         let unusable = |cause| unusable(path, cause);
         let (mut folder, name) = SafeFolder::of_file(path, None).map_err(unusable)?;
-        let owner = rustix::process::geteuid();
-        if owner.is_root() {
+        if rustix::process::geteuid().is_root() {
             folder = folder.trusted().map_err(unusable)?;
         }
+        // A file that is refused gets no lock beside it.
+        last_run(&folder, &name, path)?;
         // A place that cannot be written is found now as well, and not when the items are in danger.
         let mut lock_name = name.clone();
         lock_name.push(".lock");
         let lock = folder.update(&lock_name, 0o600).map_err(unusable)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(ItemsError::Held(path.to_owned())),
-            done => {
-                done.map_err(|cause| ItemsError::Unusable { path: path.to_owned(), cause: cause.into() })?
-            }
-        }
-        let mut items = Self { folder, name, path: path.to_owned(), left: None, _lock: lock };
-        let unix_now = unix_now();
-        if !items.folder.has(&items.name) {
-            return Ok((items, Clock::new(unix_now)));
-        }
-        let mut file = items.folder.open_of(&items.name, owner.as_raw()).map_err(unusable)?;
-        let head = Head::read(&mut file)
-            .map_err(|cause| ItemsError::Unusable { path: path.to_owned(), cause })?
-            .ok_or_else(|| ItemsError::Foreign(path.to_owned()))?;
-        let clock = Clock::resumed(head.now, head.unix_offset, unix_now);
-        items.left = Some((file, head));
-        Ok((items, clock))
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|cause| match cause {
+            Errno::WOULDBLOCK => ItemsError::Held(path.to_owned()),
+            _ => ItemsError::Unusable { path: path.to_owned(), cause: cause.into() },
+        })?;
+        let left = last_run(&folder, &name, path)?;
+        let clock = match &left {
+            Some((_, head)) => Clock::resumed(head.now, head.unix_offset, unix_now()),
+            None => Clock::begun(),
+        };
+        Ok((Self { folder, name, path: path.to_owned(), left, _lock: lock }, clock))
     }
 
     /// Takes the file's items into `store`, and then the file away. Where it cannot be read it stays.
     pub(crate) fn load(&mut self, store: &Store, clock: Clock, log: &Log) -> Result<(), ItemsError> {
         let Some((mut file, head)) = self.left.take() else { return Ok(()) };
-        let unreadable = |cause| ItemsError::Unusable { path: self.path.clone(), cause };
-        let taken = head.take(&mut file, store, clock.first).map_err(unreadable)?;
+        let taken = head.take(&mut file, store, clock.first);
+        let taken = taken.map_err(|cause| ItemsError::Unusable { path: self.path.clone(), cause })?;
         self.folder.remove_for_good(&self.name).map_err(|cause| unusable(&self.path, cause))?;
         let back = store.stats().items;
         let mut told = format!("{back} items are back from {}", self.path.display());
@@ -160,10 +153,18 @@ impl Items {
         self.folder.replace(&self.name, 0o600, write).map_err(SafeError::into_io)?;
         Ok(count)
     }
+}
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+/// The last run's file, up to its first block, if there is one.
+fn last_run(folder: &SafeFolder, name: &OsStr, path: &Path) -> Result<Option<(File, Head)>, ItemsError> {
+    if !folder.has(name) {
+        return Ok(None);
     }
+    let owner = rustix::process::geteuid().as_raw();
+    let mut file = folder.open_of(name, owner).map_err(|cause| unusable(path, cause))?;
+    let head =
+        Head::read(&mut file).map_err(|cause| ItemsError::Unusable { path: path.to_owned(), cause })?;
+    head.map(|head| Some((file, head))).ok_or_else(|| ItemsError::Foreign(path.to_owned()))
 }
 
 fn unusable(path: &Path, cause: SafeError) -> ItemsError {

@@ -216,7 +216,7 @@ impl Server {
         }
         let Some(items) = items else { return result };
         let lost = |cause: io::Error| {
-            let path = items.path().display();
+            let path = items.path.display();
             io::Error::other(format!("{cause}; the items are not kept in {path}, and are lost"))
         };
         // A store in which a worker died is not to be trusted.

@@ -188,7 +188,7 @@ impl Shared {
     /// Writes all items into their file, when no worker is left.
     pub(crate) fn keep(&self, items: &Items) -> io::Result<()> {
         let count = items.save(&self.store, self.seconds(linux::now()))?;
-        self.log.say(&format!("{count} items are kept in {}", items.path().display()));
+        self.log.say(&format!("{count} items are kept in {}", items.path.display()));
         Ok(())
     }
 

@@ -177,6 +177,7 @@ fn a_file_of_others_is_refused_and_left() {
         std::fs::write(&path, text).unwrap();
         assert!(matches!(Items::open(&path), Err(ItemsError::Foreign(_))), "{text}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "no lock beside it");
     }
     for place in ["/nonexistent/items", "/proc/items"] {
         let error = Items::open(place.as_ref()).unwrap_err().to_string();
