@@ -5,14 +5,17 @@
 .PHONY: papers papers-quick deb release image package-check wheel notebooks ray dashboards docs
 .PHONY: lab-kubernetes lab-kubelet clean-runs
 
+# Where cargo builds them; shared folders are usual.
+RELEASE = $${CARGO_TARGET_DIR:-target}/release
+
 demo: ## the main job on this machine's own CPUs, about a minute; ends with runs/<name>/report.html
 	@scripts/setup build
-	@[ -x target/release/roost ] || \
+	@[ -x $(RELEASE)/roost ] || \
 		echo 'demo: building roost first, which takes some minutes; the demo itself takes one and a half'
 	cargo build --release --locked -p roost
 	@# A goal that was missed (5) or a busy machine (6) is told in the table and on the page; it is no
 	@# failure of make.
-	./target/release/roost demo $(DEMO) || case $$? in 5|6) ;; *) exit 1 ;; esac
+	$(RELEASE)/roost demo $(DEMO) || case $$? in 5|6) ;; *) exit 1 ;; esac
 
 # Property tests draw the same cases everywhere. Others: make test PROPTEST_RNG_SEED=$$RANDOM
 test test-fast: export PROPTEST_RNG_SEED ?= 20261120
@@ -111,12 +114,12 @@ kit: ## one static file for a server that has nothing else, for `roost prove --k
 
 bench: build ## side by side with a memcached of at least 1.6.35: make bench PEER=path/to/memcached
 	cargo build --release --locked -p roost-bench
-	./target/release/roost-bench serve --peer "$(PEER)"
+	$(RELEASE)/roost-bench serve --peer "$(PEER)"
 
 cross-check: ## the simulator against closed forms and against SimPy, some minutes; writes docs/statistics.md
 	@scripts/setup build
 	cargo build --release --locked -p roost-bench
-	./target/release/roost-bench sim-cross-check --page docs/statistics.md
+	$(RELEASE)/roost-bench sim-cross-check --page docs/statistics.md
 
 # At most two hours of two cores. Runs are kept, so more can be added afterwards: Peafowl 4 and 7 take
 # two core-hours (`VARIED=all`).
@@ -124,11 +127,11 @@ VARIED := carb,tradeoffs,peafowl/6,peafowl/9,peafowl/10,cpu-sleeps,hurry-up
 
 papers: ## every figure of the papers simulated, claims judged, ESTIMATEs varied: docs/papers.md and runs/papers/report.html
 	cargo build --release --locked -p papers
-	./target/release/roost-papers all --vary $(VARIED) --corrections --out runs/papers --markdown docs/papers.md
+	$(RELEASE)/roost-papers all --vary $(VARIED) --corrections --out runs/papers --markdown docs/papers.md
 
 papers-quick: ## the same pages in about ten minutes, with wider intervals; goes on after a kill: runs/papers-quick/report.html
 	cargo build --release --locked -p papers
-	./target/release/roost-papers all --short --out runs/papers-quick --markdown runs/papers-quick/papers.md
+	$(RELEASE)/roost-papers all --short --out runs/papers-quick --markdown runs/papers-quick/papers.md
 
 deb: build ## a Debian package of this machine's architecture: target/deb/roost_VERSION_ARCH.deb
 	cargo build --release --locked -p kube
