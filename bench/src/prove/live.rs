@@ -2,21 +2,45 @@
 //! nothing, and with blocks that burn 5 % more CPU time.
 //!
 //! The burnt time is 5 % of the machine's busy time in the ungoverned blocks of a run before.
+//!
+//! A run whose halves are alike is judged twice: whole, and at the block at which `--until` would
+//! have ended it, by the intervals that hold at any end. To stop changes no block before it, so
+//! the same blocks answer both questions.
 
 use super::{Args, Counted, Keep, Kind};
 use crate::contestant::{Stable, Who};
 use anyhow::{Context as _, Result, bail};
 use linux::EndsWithParent as _;
-use serde::Serialize;
+use machine::EnergySource;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::fs;
 use std::process::{Command, Stdio};
+use study::prove::outcome::Plan;
+use study::prove::trial;
+use study::prove::{Block, End, LikeLoad, Outcome, Until};
 
+/// A run of `roost prove`, as its folder has it.
 #[derive(Serialize)]
-struct Ran<'a> {
-    kind: &'a str,
+struct Ran {
+    kind: &'static str,
     run: u32,
-    document: &'a Value,
+    document: Value,
+    blocks: Vec<Block>,
+}
+
+/// The part of a run's document that its judging needs.
+#[derive(Deserialize)]
+struct Facts {
+    like: f64,
+    meters: Vec<Meter>,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Deserialize)]
+struct Meter {
+    name: String,
 }
 
 /// Of twenty runs three may err, and fifteen have to find the work that was added.
@@ -40,18 +64,21 @@ pub(super) fn run(args: &Args, keep: &mut Keep<'_>) -> Result<Vec<Counted>> {
     load.args(["load", &target, "--rate", &args.rate.as_per_second().to_string(), "--for", "24h"]);
     let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).ends_with_parent().spawn()?;
     let socket = folder.path().join("prove.sock");
-    let prove = |instead: &str, until: Option<&str>, seed: u32| -> Result<Value> {
+    let out = folder.path().join("run");
+    let prove = |kind: &'static str, instead: &str, run: u32| -> Result<Ran> {
         let mut command = Command::new(&roost);
         command.args(["prove", "--json", "--port", &port, "--instead", instead]);
         command.args(["--blocks", &args.blocks.to_string(), "--block", &args.block.to_string()]);
-        command.args(["--seed", &seed.to_string()]);
-        command.args(until.into_iter().flat_map(|until| ["--until", until]));
-        command.args(["--", "--socket"]).arg(&socket);
+        command.args(["--seed", &run.to_string(), "--out"]).arg(&out).arg("--");
+        command.arg("--socket").arg(&socket);
         let output = command.ends_with_parent().output().context("roost prove")?;
         if output.stdout.is_empty() {
             bail!("roost prove: {}", String::from_utf8_lossy(&output.stderr));
         }
-        Ok(serde_json::from_slice(&output.stdout)?)
+        let document = serde_json::from_slice(&output.stdout)?;
+        let lines = fs::read_to_string(out.join("blocks.jsonl"))?;
+        let blocks = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        Ok(Ran { kind, run, document, blocks })
     };
     let result = runs(args, keep, prove);
     let _ = load.kill();
@@ -62,50 +89,65 @@ pub(super) fn run(args: &Args, keep: &mut Keep<'_>) -> Result<Vec<Counted>> {
 fn runs(
     args: &Args,
     keep: &mut Keep<'_>,
-    prove: impl Fn(&str, Option<&str>, u32) -> Result<Value>,
+    prove: impl Fn(&'static str, &str, u32) -> Result<Ran>,
 ) -> Result<Vec<Counted>> {
+    let until: Until = "1%@power".parse().map_err(anyhow::Error::msg)?;
+    let most = (ERRORS_MOST * f64::from(args.runs)).floor() as u32;
+    let least = (FOUND_LEAST * f64::from(args.runs)).ceil() as u32;
     let mut counted = Vec::new();
+    let mut count = |kind: &str, outcomes: &[Outcome], bar: &dyn Fn(&str) -> Option<(u32, u32)>| {
+        for (figure, found) in trial::found(outcomes) {
+            counted.push(Counted::of(kind, &figure, found, args.runs, bar(&figure)));
+        }
+    };
     let mut busy = None;
-    for chosen in &args.kinds {
-        let (kind, is_added, until) = match chosen {
-            Kind::Same => ("live A/A", false, None),
-            Kind::Until => ("live A/A, --until 1%@power", false, Some("1%@power")),
-            Kind::Added => ("live +5 % CPU time", true, None),
+    for kind in &args.kinds {
+        let (name, is_added) = match kind {
+            Kind::Same => ("live A/A", false),
+            Kind::Added => ("live +5 % CPU time", true),
         };
         if is_added && busy.is_none() {
-            busy = busy_of(&prove("nothing", None, 0)?);
+            busy = busy_of(&facts(&prove(name, "nothing", 0)?)?.outcome);
         }
         let burn = format!("burn={:.4}", (0.05 * busy.unwrap_or_default()).min(1.0));
-        let mut found: BTreeMap<String, u32> = BTreeMap::new();
+        let (mut whole, mut ended) = (Vec::new(), Vec::new());
         for run in 1..=args.runs {
-            let document = prove(if is_added { &burn } else { "nothing" }, until, run)?;
-            keep(serde_json::to_value(Ran { kind, run, document: &document })?)?;
+            let ran = prove(name, if is_added { &burn } else { "nothing" }, run)?;
+            keep(serde_json::to_value(&ran)?)?;
+            let facts = facts(&ran)?;
+            eprintln!("{name}: run {run} of {}: {}", args.runs, facts.outcome.sentence);
             if !is_added {
-                busy = busy_of(&document);
+                busy = busy_of(&facts.outcome);
+                ended.push(at_the_end(&facts, until, args.blocks / 2, &ran.blocks));
             }
-            for change in document["changes"].as_array().into_iter().flatten() {
-                let name = change["figure"].as_str().unwrap_or_default();
-                let is_found = change["low"].as_f64() > Some(0.0)
-                    || change["high"].as_f64().is_some_and(|high| high < 0.0);
-                *found.entry(name.to_owned()).or_default() += u32::from(is_found);
-            }
-            eprintln!("{kind}: run {run} of {}: {}", args.runs, document["sentence"]);
+            whole.push(facts.outcome);
         }
-        let most = (ERRORS_MOST * f64::from(args.runs)).floor() as u32;
-        let least = (FOUND_LEAST * f64::from(args.runs)).ceil() as u32;
-        for (figure, found) in found {
-            let bar = match is_added {
-                false => Some((0, most)),
-                true => (figure == "cpu_s_per_request").then_some((least, args.runs)),
-            };
-            counted.push(Counted::of(kind, &figure, found, args.runs, bar));
+        if is_added {
+            count(name, &whole, &|figure| (figure == "cpu_s_per_request").then_some((least, args.runs)));
+        } else {
+            count(name, &whole, &|_| Some((0, most)));
+            count(&format!("{name}, --until {until}"), &ended, &|_| Some((0, most)));
         }
     }
     Ok(counted)
 }
 
+fn facts(ran: &Ran) -> Result<Facts> {
+    Facts::deserialize(&ran.document).context("the document of `roost prove`")
+}
+
+/// The verdict at the block at which this bound ends the run.
+fn at_the_end(facts: &Facts, until: Until, pairs: u32, blocks: &[Block]) -> Outcome {
+    let meter = facts.meters.first().map_or("", |meter| &meter.name).to_owned();
+    let meter = (meter.clone(), EnergySource::Modelled(meter));
+    let plan = Plan::new(pairs, LikeLoad(facts.like), Some(until), None, meter);
+    let stop = (1..=blocks.len()).find_map(|length| Some((length, plan.stops(&blocks[..length])?)));
+    let (length, end) = stop.unwrap_or((blocks.len(), End::Stopped));
+    plan.outcome(&blocks[..length], end)
+}
+
 /// The busy CPUs of a run's ungoverned blocks.
-fn busy_of(document: &Value) -> Option<f64> {
-    let changes = document["changes"].as_array()?;
-    changes.iter().find(|change| change["figure"] == "busy_cpus")?["ungoverned"].as_f64()
+fn busy_of(outcome: &Outcome) -> Option<f64> {
+    let busy = outcome.changes.iter().find(|change| change.figure == "busy_cpus")?;
+    Some(busy.ungoverned)
 }
