@@ -109,10 +109,15 @@ fn runs(
         if is_added && busy.is_none() {
             busy = busy_of(&facts(&prove(name, "nothing", 0)?)?.outcome);
         }
-        let burn = format!("burn={:.4}", (0.05 * busy.unwrap_or_default()).min(1.0));
+        let instead = if is_added {
+            let busy = busy.context("the run before does not tell how busy the CPUs were")?;
+            format!("burn={:.4}", (0.05 * busy).min(1.0))
+        } else {
+            "nothing".to_owned()
+        };
         let (mut whole, mut ended) = (Vec::new(), Vec::new());
         for run in 1..=args.runs {
-            let ran = prove(name, if is_added { &burn } else { "nothing" }, run)?;
+            let ran = prove(name, &instead, run)?;
             keep(serde_json::to_value(&ran)?)?;
             let facts = facts(&ran)?;
             eprintln!("{name}: run {run} of {}: {}", args.runs, facts.outcome.sentence);
@@ -150,4 +155,54 @@ fn at_the_end(facts: &Facts, until: Until, pairs: u32, blocks: &[Block]) -> Outc
 fn busy_of(outcome: &Outcome) -> Option<f64> {
     let busy = outcome.changes.iter().find(|change| change.figure == "busy_cpus")?;
     Some(busy.ungoverned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use study::prove::Treatment;
+
+    const KEPT: &str =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/runs/2026-11-28-prove-live/prove-live.jsonl");
+
+    /// The kept runs in which both halves were treated the same.
+    fn alike() -> Vec<(Facts, Vec<Block>)> {
+        let text = fs::read_to_string(KEPT).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let runs = lines.filter(|line| line["kind"] == "live A/A" && line.get("blocks").is_some());
+        let parts = |run: Value| {
+            let blocks = serde_json::from_value(run["blocks"].clone()).unwrap();
+            (Facts::deserialize(&run["document"]).unwrap(), blocks)
+        };
+        runs.map(parts).collect()
+    }
+
+    #[test]
+    fn the_counts_of_the_page_are_those_of_the_kept_runs() {
+        let runs = alike();
+        let until = "1%@power".parse().unwrap();
+        let ended: Vec<Outcome> =
+            runs.iter().map(|(facts, blocks)| at_the_end(facts, until, 12, blocks)).collect();
+        let whole: Vec<Outcome> = runs.into_iter().map(|(facts, _)| facts.outcome).collect();
+        assert_eq!(whole.len(), 20);
+        assert!(trial::found(&whole).values().all(|&found| found == 0));
+        let found = trial::found(&ended);
+        assert_eq!(found.len(), 7);
+        for (figure, found) in found {
+            assert_eq!(found, u32::from(figure.starts_with("joules_per_request")), "{figure}");
+        }
+    }
+
+    #[test]
+    fn five_per_cent_more_are_lost_in_the_scatter_of_the_kept_runs() {
+        let judged = |(facts, mut blocks): (Facts, Vec<Block>)| {
+            for block in blocks.iter_mut().filter(|block| block.treatment == Treatment::Governed) {
+                *block.figures.get_mut("cpu_s_per_request").unwrap() *= 1.05;
+            }
+            let meter = (facts.meters[0].name.clone(), EnergySource::Modelled(String::new()));
+            Plan::new(12, LikeLoad(facts.like), None, None, meter).outcome(&blocks, End::Whole)
+        };
+        let outcomes: Vec<Outcome> = alike().into_iter().map(judged).collect();
+        assert_eq!(trial::found(&outcomes)["cpu_s_per_request"], 5);
+    }
 }
