@@ -7,7 +7,7 @@ use store::session::{Alone, Context, Counters, Limits, Next, Session};
 use store::store::{Store, StoreConfig};
 
 fn answers(stream: &[u8], piece: usize, max_requests: u32) -> Vec<u8> {
-    let limits = Limits { max_item_size: 4096, out_high_water: 1024, dump: true };
+    let limits = Limits { max_item_size: 4096, out_high_water: 1024, dump: true, watch: true };
     let store = StoreConfig { memory_limit: 16 << 20, max_item_size: 4096, shards: Some(1) };
     let store = Store::new(store).expect("a store of this size opens");
     let counters = Counters::default();
@@ -18,6 +18,7 @@ fn answers(stream: &[u8], piece: usize, max_requests: u32) -> Vec<u8> {
         now: 2,
         unix_offset: 0,
         limits: &limits,
+        client: 1,
         users: None,
     };
     let (mut session, mut unused, mut answers) = (Session::new(), Vec::new(), Vec::new());

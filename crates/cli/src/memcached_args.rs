@@ -58,9 +58,9 @@ struct Theirs {
     daemon: bool,
     #[arg(short = 'X', long)]
     disable_dumping: bool,
-    // These steer parts of memcached alone.
     #[arg(short = 'W', long)]
     disable_watch: bool,
+    // These steer parts of memcached alone.
     #[arg(short = 'C', long)]
     disable_cas: bool,
     #[arg(short = 'L', long)]
@@ -101,6 +101,7 @@ pub struct Translated {
     pub tls_key: Option<String>,
     pub tls_client_ca: Option<String>,
     pub dump: bool,
+    pub watch: bool,
     pub notes: Vec<String>,
 }
 
@@ -168,6 +169,7 @@ pub fn translate(text: &str) -> Result<Translated> {
         tls_key,
         tls_client_ca,
         dump: !theirs.disable_dumping,
+        watch: !theirs.disable_watch,
         notes,
     })
 }
@@ -244,7 +246,6 @@ fn without_effect(theirs: &Theirs) -> Vec<String> {
     note(theirs.lock_memory, "-k is not taken: say MemorySwapMax=0 in the unit".to_owned());
     note(theirs.enable_shutdown, "-A is not taken: end it by a signal".to_owned());
     let named = [
-        (theirs.disable_watch, "-W"),
         (theirs.disable_cas, "-C"),
         (theirs.enable_largepages, "-L"),
         (theirs.enable_coredumps, "-r"),
@@ -333,7 +334,10 @@ mod tests {
         let found = translate("-e /var/lib/roost/items").unwrap();
         assert_eq!(found.items.as_deref(), Some("/var/lib/roost/items"));
         let found = translate("-l localhost:11411 -X").unwrap();
-        assert_eq!((&*found.listen, found.port, found.dump), (&["localhost".to_owned()][..], 11411, false));
+        assert_eq!((&*found.listen, found.port), (&["localhost".to_owned()][..], 11411));
+        assert_eq!((found.dump, found.watch), (false, true));
+        let found = translate("-W").unwrap();
+        assert_eq!((found.dump, found.watch), (true, false));
     }
 
     #[test]

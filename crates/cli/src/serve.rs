@@ -182,6 +182,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if let Some(theirs) = theirs {
         parameters.limits.connections = theirs.connections;
         parameters.limits.dump &= theirs.dump;
+        parameters.limits.watch &= theirs.watch;
         parameters.unix.mode = format!("{:04o}", theirs.unix_mode);
     }
     if args.print_config {
@@ -371,7 +372,12 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
         limits: Limits {
             max_connections: file.limits.connections,
             stall: file.limits.stall,
-            session: store::session::Limits { max_item_size, dump: file.limits.dump, ..Default::default() },
+            session: store::session::Limits {
+                max_item_size,
+                dump: file.limits.dump,
+                watch: file.limits.watch,
+                ..Default::default()
+            },
         },
         users: args.auth_file.as_deref().map(Users::load).transpose().map_err(usage)?.map(Arc::new),
         tls,

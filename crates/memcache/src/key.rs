@@ -2,6 +2,7 @@
 //! in Base64.
 
 use crate::base64;
+use std::fmt;
 
 /// Longest key, in bytes on the wire (`KEY_MAX_LENGTH`). In Base64 it stands for 187 bytes at the
 /// most.
@@ -42,9 +43,31 @@ impl<'a> MetaKey<'a> {
     }
 }
 
+/// A key within a line of text: all bytes but letters, digits and `-._~` as `%XX`.
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'a>(pub &'a [u8]);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|&byte| {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                write!(f, "{}", char::from(byte))
+            } else {
+                write!(f, "%{byte:02X}")
+            }
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_in_a_line_has_no_spaces_and_no_bytes_beyond_ascii() {
+        assert_eq!(Escaped(b"a-Z._~9").to_string(), "a-Z._~9");
+        assert_eq!(Escaped(b"a b\n%=\xff").to_string(), "a%20b%0A%25%3D%FF");
+    }
 
     #[test]
     fn a_key_is_echoed_as_it_was_asked_for() {

@@ -31,7 +31,7 @@ pub mod reply;
 pub mod request;
 mod token;
 
-pub use key::{KEY_MAX, MetaKey};
+pub use key::{Escaped, KEY_MAX, MetaKey};
 pub use line::{Head, Line, head};
 pub use refusal::Refusal;
-pub use request::{Request, parse};
+pub use request::{Request, Topics, parse};

@@ -83,9 +83,14 @@ pub enum Refusal {
     /// There is no crawler to steer (memcached with `-o no_lru_crawler`).
     #[error("CLIENT_ERROR lru crawler disabled")]
     NoCrawler,
-    /// There is no log to watch (memcached with `-W`).
+    /// Clients may not watch events (memcached with `-W`).
     #[error("CLIENT_ERROR watch commands not allowed")]
     NoWatch,
+    #[error("WATCHER_TOO_MANY log watcher limit reached")]
+    TooManyWatchers,
+    /// No memory for the events of another watcher.
+    #[error("WATCHER_FAILED failed to add log watcher")]
+    WatcherFailed,
     /// The memory limit cannot have that value.
     #[error("MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust")]
     NoMemoryLimitChange,

@@ -201,6 +201,24 @@ impl<T: Transport> Connection<T> {
         self.socket.is_stranger()
     }
 
+    /// Whether the client has said `watch`, and is sent events.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.session.listener().is_some()
+    }
+
+    /// Sends the events that wait for it, unless earlier ones still do.
+    pub(crate) fn send_events(&mut self, scratch: &mut Scratch, context: &TurnContext<'_>) -> Turn {
+        self.written = 0;
+        if self.is_held() {
+            return Turn::Held;
+        }
+        let Some(listener) = self.session.listener() else { return Turn::Idle };
+        listener.take(&mut scratch.output);
+        let turn = self.write(&scratch.output, context);
+        scratch.clear_output();
+        turn
+    }
+
     /// Why the conversation ended, if the protocol ended it.
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.session.ending()

@@ -328,6 +328,7 @@ fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, Str
     });
     let (path, mode) = unix.unwrap_or_else(|| ("NULL".to_owned(), 0o600));
     let first = addresses.first();
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     vec![
         ("maxbytes", config.store.memory_limit.to_string()),
         ("maxconns", config.limits.max_connections.to_string()),
@@ -341,12 +342,12 @@ fn settings(config: &Config, addresses: &[SocketAddr]) -> Vec<(&'static str, Str
         ("num_threads", config.worker_cpus.len().to_string()),
         ("cas_enabled", "yes".to_owned()),
         ("auth_enabled_sasl", "no".to_owned()),
-        ("auth_enabled_ascii", config.users.as_ref().map_or("no", |_| "yes").to_owned()),
+        ("auth_enabled_ascii", yes(config.users.is_some())),
         ("item_size_max", config.store.max_item_size.to_string()),
         ("maxconns_fast", "yes".to_owned()),
         ("binding_protocol", "ascii".to_owned()),
         ("flush_enabled", "yes".to_owned()),
-        ("dump_enabled", "no".to_owned()),
+        ("dump_enabled", yes(config.limits.session.dump)),
         ("roost_policy", config.policy.name().to_owned()),
         ("roost_stall_timeout", config.limits.stall.to_string()),
     ]

@@ -29,11 +29,13 @@ pub struct ConnectionLimits {
     pub stall: machine::Duration,
     /// Whether a client may list all items: `lru_crawler metadump` and `mgdump`.
     pub dump: bool,
+    /// Whether a client may watch the keys and connections of other clients: `watch`.
+    pub watch: bool,
 }
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { connections: 10_000, stall: machine::Duration::from_secs(30), dump: true }
+        Self { connections: 10_000, stall: machine::Duration::from_secs(30), dump: true, watch: true }
     }
 }
 

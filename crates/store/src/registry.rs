@@ -27,8 +27,9 @@ impl Registry {
         }
     }
 
-    pub(crate) fn closed(&mut self, id: ConnId) {
-        self.connections.remove(&id);
+    /// Returns the peer of the connection that has closed.
+    pub(crate) fn closed(&mut self, id: ConnId) -> Option<String> {
+        self.connections.remove(&id).map(|entry| entry.peer)
     }
 
     pub(crate) fn describe(&self, emit: &mut dyn FnMut(&str, &str)) {

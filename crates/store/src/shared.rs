@@ -12,10 +12,11 @@ use crate::registry::Registry;
 use crate::rests::{Rest, Rests};
 use crate::session::{Context, Counters, Ending, Users};
 use crate::status::{ArrivalStatus, TransferStatus};
-use crate::store::Store;
+use crate::store::{Event, Store};
 use crate::view::View;
 use hdrhistogram::Histogram;
 use machine::{ConnId, CpuId, Duration, Instant, Rate, WorkerId, WorkerReading};
+use memcache::Topics;
 use policy::peafowl::{ConnectionLoad, LearnedLimit, Order};
 use policy::{Guidance, Movable, Moved, Why};
 use rustix::fd::OwnedFd;
@@ -201,8 +202,8 @@ impl Shared {
         self.clock.first.saturating_add(now.since(self.started).as_secs_f64() as u32)
     }
 
-    /// A worker's parts for a turn that begins now.
-    pub(crate) fn turn_context(&self, worker: WorkerId, now: Instant) -> TurnContext<'_> {
+    /// A worker's parts for a turn of this client that begins now.
+    pub(crate) fn turn_context(&self, worker: WorkerId, client: ConnId, now: Instant) -> TurnContext<'_> {
         let session = Context {
             store: &self.store,
             counters: &self.port(worker).counters,
@@ -210,6 +211,7 @@ impl Shared {
             now: self.seconds(now),
             unix_offset: self.clock.unix_offset,
             limits: &self.limits.session,
+            client: client.0,
             users: self.users.as_deref(),
         };
         TurnContext { session, began: now, clock: &linux::now }
@@ -329,13 +331,20 @@ impl Shared {
     }
 
     pub(crate) fn connection_opened(&self, id: ConnId, peer: String, home: WorkerId, worker: WorkerId) {
+        if self.store.events().are_wanted(Topics::CONNEVENTS) {
+            self.store.events().tell(&Event::Opened { peer: &peer, client: id.0 });
+        }
         self.registry().opened(id, peer, home, worker);
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.connections_total.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn connection_closed(&self, id: ConnId) {
-        self.registry().closed(id);
+    pub(crate) fn connection_closed(&self, id: ConnId, reason: &'static str) {
+        let peer = self.registry().closed(id);
+        if self.store.events().are_wanted(Topics::CONNEVENTS) {
+            let peer = peer.as_deref().unwrap_or_default();
+            self.store.events().tell(&Event::Closed { peer, reason, client: id.0 });
+        }
         self.connections.fetch_sub(1, Ordering::Relaxed);
         if self.resume_accepting() {
             self.notify(Notice::Room);

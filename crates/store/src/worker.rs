@@ -25,7 +25,7 @@ use crate::connection::{Connection, READ_SIZE, Scratch, Turn};
 use crate::holding::{Holding, Stage};
 use crate::mailbox::Mailbox;
 use crate::recording::RecordedWorker;
-use crate::session::first_key;
+use crate::session::{Ending, first_key};
 use crate::shared::{Mail, Notice, Published, Response, Shared, Transfer};
 use machine::{Duration, Instant, WorkerId};
 use policy::peafowl::{Answer, ConnectionLoad, Order, Sample, Verdict};
@@ -54,6 +54,9 @@ const SLEPT: Duration = Duration::from_micros(5);
 
 /// How often clients that do not go on are looked for, while there are any.
 const STALL_CHECK: Duration = Duration::from_secs(1);
+
+/// How often events go to the clients that watch them.
+const SEND_EVENTS: Duration = Duration::from_millis(10);
 
 /// A client has so long to go on, or the stall limit where that is less, even if connections have
 /// no memory left: a packet that was lost thrice still comes in this time.
@@ -92,6 +95,9 @@ pub(crate) struct Worker {
     arriving: Vec<u32>,
     /// Where requests are served in bursts.
     holding: Option<Holding>,
+    /// Slots of clients that watch events.
+    watchers: Vec<u32>,
+    next_events: Instant,
     draining: bool,
 }
 
@@ -139,6 +145,8 @@ impl Worker {
             charged_until: now,
             arriving: Vec::new(),
             holding,
+            watchers: Vec::new(),
+            next_events: now,
             draining: false,
             guidance_seen: 0,
             shared,
@@ -272,7 +280,7 @@ impl Worker {
         }
         for (slot, part) in received.drain(..) {
             let connection = &mut self.connections[slot as usize];
-            let context = self.shared.turn_context(self.id, last);
+            let context = self.shared.turn_context(self.id, connection.id, last);
             let (requests, turn) = connection.take_received(part, &mut self.scratch, &context);
             last = self.after_turn(slot, requests, turn, false, ready_since);
         }
@@ -302,7 +310,7 @@ impl Worker {
     fn take_turn(&mut self, slot: u32, now: Instant, ready_since: Instant) -> Instant {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return now };
         let was_held = connection.is_held();
-        let context = self.shared.turn_context(self.id, now);
+        let context = self.shared.turn_context(self.id, connection.id, now);
         let (requests, turn) = connection.take_turn(&mut self.scratch, &context);
         self.after_turn(slot, requests, turn, was_held, ready_since)
     }
@@ -314,7 +322,7 @@ impl Worker {
                 continue;
             }
             let now = self.shared.now();
-            let context = self.shared.turn_context(self.id, now);
+            let context = self.shared.turn_context(self.id, connection.id, now);
             let (requests, turn) = if connection.has_unserved() {
                 connection.serve_left_over(&mut self.scratch, &context)
             } else if connection.look_at_rest(now) {
@@ -340,7 +348,7 @@ impl Worker {
         self.watch(slot);
         match turn {
             Turn::Closed => {
-                self.close(slot, was_held, now);
+                self.close(slot, (was_held, false), now);
                 return now;
             }
             Turn::Held if !was_held => self.hold(slot, true),
@@ -353,6 +361,7 @@ impl Worker {
         if requests == 0 {
             return now;
         }
+        self.note_watcher(slot);
         if !self.arriving.is_empty()
             && let Some(at) = self.arriving.iter().position(|&arriving| arriving == slot)
         {
@@ -404,7 +413,7 @@ impl Worker {
         if epoll::add(&self.epoll, self.connections[slot as usize].socket(), data, interest).is_err() {
             // Out of kernel memory or watches: the client is told by the closed socket.
             let connection = self.connections.remove(slot as usize);
-            self.discard(*connection);
+            self.discard(*connection, "error");
             self.left_with_none(self.shared.now());
             return;
         }
@@ -416,6 +425,7 @@ impl Worker {
             self.ready.push(slot);
         }
         self.watch(slot);
+        self.note_watcher(slot);
         self.policy.handle_arrival(now, slot, id, home, load);
         if let Some(transfer) = transfer {
             self.arrived(slot, &transfer);
@@ -454,6 +464,7 @@ impl Worker {
             self.held -= 1;
         }
         self.arriving.retain(|&arriving| arriving != slot);
+        self.watchers.retain(|&watcher| watcher != slot);
         let transfer = Transfer { source: self.id, why, left_at, rate: departure.rate, to_sleeper: false };
         self.shared.hand_over(target, connection, departure.load, transfer);
         self.left_with_none(now);
@@ -467,7 +478,7 @@ impl Worker {
         }
     }
 
-    fn close(&mut self, slot: u32, was_held: bool, now: Instant) {
+    fn close(&mut self, slot: u32, (was_held, has_stalled): (bool, bool), now: Instant) {
         let departure = self.policy.handle_departure(now, slot, false);
         if departure.home != self.id {
             let order = Mail::Order(policy::peafowl::Order::ClosedAway);
@@ -480,17 +491,24 @@ impl Worker {
             self.held -= 1;
         }
         self.arriving.retain(|&arriving| arriving != slot);
-        self.discard(*connection);
+        self.watchers.retain(|&watcher| watcher != slot);
+        let reason = match connection.ending() {
+            _ if self.draining => "shutdown",
+            Some(ending) if Ending::FAULTS.contains(&ending) => "error",
+            _ if has_stalled => "idle_timeout",
+            _ => "normal",
+        };
+        self.discard(*connection, reason);
         self.left_with_none(now);
     }
 
-    fn discard(&self, connection: Connection) {
+    fn discard(&self, connection: Connection, reason: &'static str) {
         let (id, ending) = (connection.id, connection.ending());
         if connection.is_stranger() {
             self.shared.port(self.id).counters.ssl_handshake_errors.raise(1);
         }
         connection.close(self.shared.store.budget());
-        self.shared.connection_closed(id);
+        self.shared.connection_closed(id, reason);
         if let Some(ending) = ending {
             self.shared.log_ending(ending);
         }
@@ -509,6 +527,23 @@ impl Worker {
         let may_stall = connection.stalled_since().is_some();
         let was_watched = std::mem::replace(&mut connection.is_watched, may_stall);
         self.watched = self.watched - u32::from(was_watched) + u32::from(may_stall);
+    }
+
+    fn note_watcher(&mut self, slot: u32) {
+        if self.connections[slot as usize].is_watching() && !self.watchers.contains(&slot) {
+            self.watchers.push(slot);
+        }
+    }
+
+    fn send_events(&mut self, now: Instant) {
+        for slot in self.watchers.clone() {
+            let connection = &mut self.connections[slot as usize];
+            if !connection.is_held() {
+                let context = self.shared.turn_context(self.id, connection.id, now);
+                let turn = connection.send_events(&mut self.scratch, &context);
+                self.after_turn(slot, 0, turn, false, now);
+            }
+        }
     }
 
     fn hold(&mut self, slot: u32, held: bool) {
@@ -550,7 +585,7 @@ impl Worker {
             }
             // A client that goes on sending is not waited for.
             if connection.progress() == before || now.since(began) > DRAIN_MOST {
-                self.close(slot, false, now);
+                self.close(slot, (false, false), now);
                 return;
             }
         }
@@ -565,6 +600,10 @@ impl Worker {
         if self.policy.poll_timeout().is_some_and(|due| due <= now) {
             self.policy.handle_timeout(now);
             self.transfer_due(now);
+        }
+        if !self.watchers.is_empty() && self.next_events <= now {
+            self.next_events = now + SEND_EVENTS;
+            self.send_events(now);
         }
         if self.watched > 0 && self.next_stall_check <= now {
             self.next_stall_check = now + STALL_CHECK;
@@ -588,7 +627,7 @@ impl Worker {
                 break;
             }
             let was_held = self.connections[slot as usize].is_held();
-            self.close(slot, was_held, now);
+            self.close(slot, (was_held, true), now);
         }
     }
 
@@ -613,7 +652,8 @@ impl Worker {
             Duration::ZERO
         } else {
             let stall = (self.watched > 0).then_some(self.next_stall_check);
-            let due = [self.policy.poll_timeout(), stall].into_iter().flatten().min()?;
+            let events = (!self.watchers.is_empty()).then_some(self.next_events);
+            let due = [self.policy.poll_timeout(), stall, events].into_iter().flatten().min()?;
             due.since(now)
         };
         let nanos = wait.as_nanos();

@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod doors;
 mod ending;
+mod events;
 mod examples;
 mod fixture;
 mod governing;

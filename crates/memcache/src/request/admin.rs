@@ -1,5 +1,5 @@
-//! Commands to the server itself. Those that steer memcached's own slabs, LRU and logs are refused
-//! in the words that memcached has for a server on which they are switched off.
+//! Commands to the server itself. Those that steer memcached's own slabs and LRU are refused in the
+//! words that memcached has for a server on which they are switched off.
 
 use super::{Dump, Refused, Request};
 use crate::number::{strict_i32, strict_u32};
@@ -39,6 +39,57 @@ pub(super) fn parse(text: &[u8]) -> Result<Request<'_>, Refused> {
             Some(last) if last.starts_with(b"HTTP/") => Ok(Request::Http),
             _ => Err(refused(Refusal::UnknownCommand)),
         },
+    }
+}
+
+/// Kinds of events that a client can watch: looks for a key are `FETCHERS`, stored values and those
+/// that were not are `MUTATIONS`, clients that come and go are `CONNEVENTS`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Topics(u8);
+
+impl Topics {
+    pub const EVICTIONS: Self = Self(1);
+    pub const FETCHERS: Self = Self(2);
+    pub const MUTATIONS: Self = Self(4);
+    pub const CONNEVENTS: Self = Self(8);
+    pub const DELETIONS: Self = Self(16);
+
+    /// The words behind `watch`: any beginning of a kind's name, the first in this order, as in
+    /// memcached. Four of its kinds have no events here.
+    pub(super) fn parse(words: &[u8]) -> Option<Self> {
+        const NAMES: [(&[u8], Topics); 10] = [
+            (b"rawcmds", Topics(0)),
+            (b"evictions", Topics::EVICTIONS),
+            (b"fetchers", Topics::FETCHERS),
+            (b"mutations", Topics::MUTATIONS),
+            (b"sysevents", Topics(0)),
+            (b"connevents", Topics::CONNEVENTS),
+            (b"proxyreqs", Topics(0)),
+            (b"proxyevents", Topics(0)),
+            (b"proxyuser", Topics(0)),
+            (b"deletions", Topics::DELETIONS),
+        ];
+        let words = Tokens::new(words);
+        if words.clone().next().is_none() {
+            return Some(Self::FETCHERS);
+        }
+        words.take(TOKENS_MAX - 1).try_fold(Self(0), |all, word| {
+            let (_, topic) = NAMES.iter().find(|(name, _)| name.starts_with(word))?;
+            Some(all.and(*topic))
+        })
+    }
+
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// Whether they have a kind in common.
+    pub const fn meet(self, others: Self) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    pub const fn bits(self) -> u8 {
+        self.0
     }
 }
 
@@ -83,6 +134,18 @@ mod tests {
             request(b"verbosity noreply\r\n"),
             Refused { noreply: true, ..Refused::new(Refusal::BadFormat) }.into()
         );
+    }
+
+    #[test]
+    fn kinds_of_events_are_named_by_any_beginning() {
+        let watch = |topics| Request::Watch(Some(topics));
+        assert_eq!(request(b"watch\r\n"), watch(Topics::FETCHERS));
+        assert_eq!(request(b"watch m e\r\n"), watch(Topics::MUTATIONS.and(Topics::EVICTIONS)));
+        assert_eq!(request(b"watch  deletions conn\r\n"), watch(Topics::DELETIONS.and(Topics::CONNEVENTS)));
+        assert_eq!(request(b"watch rawcmds proxy\r\n"), watch(Topics::default()));
+        for unknown in [&b"watch fetchersx\r\n"[..], b"watch f noreply\r\n"] {
+            assert_eq!(request(unknown), Request::Watch(None));
+        }
     }
 
     #[test]

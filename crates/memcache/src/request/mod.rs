@@ -9,6 +9,7 @@ mod change;
 mod retrieve;
 mod store;
 
+pub use admin::Topics;
 pub use change::{Arithmetic, Delete, Direction, Touch};
 pub use retrieve::Retrieve;
 pub use store::{Store, Verb};
@@ -69,6 +70,8 @@ pub enum Request<'a> {
     Http,
     /// A list of the items: `lru_crawler metadump` and `mgdump`.
     Dump(Dump<'a>),
+    /// `watch`: from now on a line for each event of these kinds; `None`: an unknown kind.
+    Watch(Option<Topics>),
     /// A command that is not carried out.
     Refused(Refused),
 }
@@ -146,7 +149,7 @@ fn parse_rare<'a>(line: Line<'a>) -> Request<'a> {
         b"version" => Ok(Request::Version),
         b"quit" => Ok(Request::Quit),
         b"stats" => admin::stats(rest),
-        b"watch" => Err(Refused::new(Refusal::NoWatch)),
+        b"watch" => Ok(Request::Watch(Topics::parse(rest))),
         _ => admin::parse(text),
     };
     request.unwrap_or_else(Request::from)

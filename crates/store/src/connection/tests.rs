@@ -60,7 +60,7 @@ impl Rig {
 
     fn session(&self) -> Context<'_> {
         let Self { store, counters, limits } = self;
-        Context { store, counters, all: &Alone, now: 2, unix_offset: 0, limits, users: None }
+        Context { store, counters, all: &Alone, now: 2, unix_offset: 0, limits, client: 1, users: None }
     }
 
     /// One turn, given as a worker gives it, in no time.

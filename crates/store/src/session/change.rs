@@ -1,15 +1,18 @@
 //! `delete`, `incr`, `decr`, `touch`, `flush_all`, and the arithmetic underneath them and `ma`.
 
-use super::Context;
 use super::clock::expiry;
 use super::storing::measure;
+use super::{Context, watching};
 use crate::store::{Entry, NewItem, StoreError};
 use memcache::number::lenient_u64;
 use memcache::request::{Arithmetic, Delete, Direction, Touch};
 use memcache::{Refusal, reply};
 
 pub(super) fn delete(request: &Delete<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
-    let removed = context.store.entry(request.key, context.now).remove();
+    let mut entry = context.store.entry(request.key, context.now);
+    watching::deleted(&entry, "delete", context);
+    let removed = entry.remove();
+    drop(entry);
     let counters = context.counters;
     if removed { &counters.delete_hits } else { &counters.delete_misses }.raise(1);
     if !request.noreply {

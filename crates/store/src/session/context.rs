@@ -15,11 +15,13 @@ pub struct Limits {
     pub out_high_water: usize,
     /// Whether clients may list the items.
     pub dump: bool,
+    /// Whether clients may watch events, by `watch`.
+    pub watch: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_item_size: 1024 * 1024, out_high_water: 128 * 1024, dump: true }
+        Self { max_item_size: 1024 * 1024, out_high_water: 128 * 1024, dump: true, watch: true }
     }
 }
 
@@ -35,6 +37,8 @@ pub struct Context<'a> {
     /// Unix time less server time, seconds.
     pub unix_offset: i64,
     pub limits: &'a Limits,
+    /// The number of the client's connection, for those that watch.
+    pub client: u64,
     /// A client has to say which of these it is, where there are any.
     pub users: Option<&'a Users>,
 }

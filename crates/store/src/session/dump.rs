@@ -10,7 +10,7 @@
 use super::{Context, Next, Step, Turn};
 use crate::store::{CLASSES, Cursor, Listed};
 use memcache::request::Dump;
-use memcache::{Refusal, base64, reply};
+use memcache::{Escaped, Refusal, base64, reply};
 
 /// A walk under way over the items of some classes.
 #[derive(Debug)]
@@ -76,17 +76,10 @@ const BUCKETS_A_TURN: u32 = 32;
 fn metadata(out: &mut Vec<u8>, listed: &Listed<'_>, unix_offset: i64) {
     let unix = |second: u32| i64::from(second) + unix_offset;
     let Listed { key, item, bytes, class, .. } = listed;
-    out.extend_from_slice(b"key=");
-    for &byte in *key {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte);
-        } else {
-            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
-        }
-    }
     let expiry = if item.exptime == 0 { -1 } else { unix(item.exptime) };
     let line = format!(
-        " exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} \n",
+        "key={} exp={expiry} la={} cas={} fetch={} cls={class} size={bytes} flags={} \n",
+        Escaped(key),
         unix(item.last_access),
         item.cas,
         if item.fetched { "yes" } else { "no" },

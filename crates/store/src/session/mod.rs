@@ -14,6 +14,8 @@
 //!               +----------------------------^
 //! ```
 //!
+//! A client that has said `watch` is sent events from then on; its bytes are thrown away.
+//!
 //! A value is stored only when all of it has arrived, so there is no state for a half-read one: the
 //! command line stays unused and is parsed again.
 //!
@@ -37,6 +39,7 @@ mod served;
 mod stats;
 mod storing;
 mod users;
+mod watching;
 
 pub use anticipation::first_key;
 pub use context::{Context, Limits};
@@ -46,10 +49,11 @@ pub use served::{Ending, Next, Served};
 pub use stats::VERSION;
 pub use users::{Users, UsersError};
 
+use crate::store::Listener;
 use dump::Walk;
 use memcache::line::BINARY_MAGIC;
 use memcache::request::Refused;
-use memcache::{Head, Line, Refusal, Request, head, reply};
+use memcache::{Head, Line, Refusal, Request, Topics, head, reply};
 use retrieve::KeyList;
 
 #[derive(Debug, Default)]
@@ -69,6 +73,8 @@ enum State {
     Keys(KeyList),
     /// Within a list of the items.
     Walk(Walk),
+    /// It is sent events, and not answered any more.
+    Watching(Listener),
     /// Within a line that was answered with an error.
     SkipLine,
     /// Within a refused value, of which so many bytes are still to come.
@@ -115,6 +121,14 @@ impl Session {
     /// Whether it lists the items, which takes many turns.
     pub(crate) const fn is_listing(&self) -> bool {
         matches!(self.state, State::Walk(_))
+    }
+
+    /// Its place among those that watch events, if it does.
+    pub(crate) const fn listener(&self) -> Option<&Listener> {
+        match &self.state {
+            State::Watching(listener) => Some(listener),
+            _ => None,
+        }
     }
 
     /// Why the session ended, once [`Next::Close`] was returned.
@@ -212,6 +226,7 @@ impl Session {
                 }
                 Step::Used(used)
             }
+            State::Watching(_) => Step::Used(input.len()),
             State::Ended(_) => Step::Stop(0, Next::Close),
         }
     }
@@ -389,6 +404,10 @@ impl Session {
                 }
                 Err(refusal) => reply::refusal(turn.out, refusal),
             },
+            Request::Watch(topics) => match self.watch(topics, context) {
+                Ok(()) => turn.out.extend_from_slice(reply::OK),
+                Err(refusal) => reply::refusal(turn.out, refusal),
+            },
             request => {
                 turn.took_long = matches!(request, Request::Stats { .. });
                 serve_line(&request, turn.out, context);
@@ -396,6 +415,15 @@ impl Session {
         }
         turn.requests += 1;
         Step::Used(line.length)
+    }
+
+    fn watch(&mut self, topics: Option<Topics>, context: &Context<'_>) -> Result<(), Refusal> {
+        if !context.limits.watch {
+            return Err(Refusal::NoWatch);
+        }
+        let topics = topics.ok_or(Refusal::UnknownCommand)?;
+        self.state = State::Watching(context.store.events().listen(topics)?);
+        Ok(())
     }
 
     /// The value behind a command line of `head` bytes: there, to be waited for, or refused for the
@@ -489,6 +517,7 @@ fn serve_line(request: &Request<'_>, out: &mut Vec<u8>, context: &Context<'_>) {
         | Request::Quit
         | Request::Http
         | Request::Dump(_)
+        | Request::Watch(_)
         | Request::Refused(_) => {}
     }
 }

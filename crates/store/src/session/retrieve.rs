@@ -4,7 +4,7 @@
 //! and can be interrupted after any key.
 
 use super::clock::expiry;
-use super::{Context, Next, Step, Turn};
+use super::{Context, Next, Step, Turn, watching};
 use memcache::request::Retrieve;
 use memcache::{KEY_MAX, Refusal, reply};
 use memchr::memchr2;
@@ -79,6 +79,7 @@ impl KeyList {
             }
             None => false,
         };
+        watching::retrieved(&entry, context);
         if found {
             entry.bump();
         }

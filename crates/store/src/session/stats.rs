@@ -4,7 +4,7 @@
 //! left out rather than shown as zero.
 
 use super::{Context, ServerFacts};
-use crate::store::{ClassStats, StoreStats};
+use crate::store::{ClassStats, EventCounts, StoreStats};
 use memcache::{Refusal, reply};
 
 /// The answer to `version`. Clients look at the first three numbers to learn which commands there
@@ -111,6 +111,10 @@ fn general(lines: &mut Lines<'_>, context: &Context<'_>) {
     lines.number("listen_disabled_num", accept_pauses);
     lines.number("time_in_listen_disabled_us", accept_paused_us);
     lines.number("threads", workers);
+    let EventCounts { watchers, sent, skipped } = context.store.events().counts();
+    lines.number("log_watchers", watchers as u64);
+    lines.number("log_watcher_skipped", skipped);
+    lines.number("log_watcher_sent", sent);
 
     let store = context.store.stats();
     lines.number("limit_maxbytes", store.limit_bytes);

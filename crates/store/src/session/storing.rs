@@ -1,7 +1,7 @@
 //! `set`, `add`, `replace`, `append`, `prepend`, `cas`, and the store underneath them and `ms`.
 
 use super::clock::expiry;
-use super::{Context, Value};
+use super::{Context, Value, watching};
 use crate::store::{Entry, NewItem, StoreError};
 use memcache::request::{Store as StoreRequest, Verb};
 use memcache::{Refusal, reply};
@@ -105,9 +105,13 @@ pub(super) fn give_up(
     context: &Context<'_>,
 ) {
     count_refusal(refusal, context);
+    let mut entry = context.store.entry(request.key, context.now);
     if request.verb == Verb::Set && request.compare.is_none() {
-        context.store.entry(request.key, context.now).remove();
+        entry.remove();
     }
+    let how = (request.verb, request.compare.is_some());
+    watching::stored(&entry, how, (0, 0), Outcome::Refused(refusal), context);
+    drop(entry);
     refuse(refusal, request.noreply, out);
 }
 
@@ -138,7 +142,7 @@ pub(super) fn offer(entry: &mut Entry<'_>, offer: &Offer<'_>, context: &Context<
         (Verb::Replace, None) => put(entry, offer, plain),
         (Verb::Append | Verb::Prepend, compare) => extend(entry, offer, compare, context),
     };
-    outcome.unwrap_or_else(|error| {
+    let outcome = outcome.unwrap_or_else(|error| {
         let refusal = match error {
             StoreError::TooLarge => Refusal::TooLarge,
             StoreError::OutOfMemory => Refusal::OutOfMemory,
@@ -148,7 +152,10 @@ pub(super) fn offer(entry: &mut Entry<'_>, offer: &Offer<'_>, context: &Context<
             entry.remove();
         }
         Outcome::Refused(refusal)
-    })
+    });
+    let how = (offer.verb, offer.compare.is_some());
+    watching::stored(entry, how, (offer.value.len(), offer.exptime), outcome, context);
+    outcome
 }
 
 /// A stored item's parts besides its value.

@@ -119,6 +119,15 @@ impl<'s> Entry<'s> {
         self.record().map(Item::of)
     }
 
+    pub fn key(&self) -> &[u8] {
+        self.key
+    }
+
+    /// The size class of its item, as `stats items` numbers them; 0 if there is none.
+    pub fn class(&self) -> usize {
+        self.record().map_or(0, |record| class_of(occupied(&record.shape())))
+    }
+
     /// Counts an access: recency, frequency, fetched.
     pub fn bump(&mut self) {
         if let Some(record) = self.record() {

@@ -59,6 +59,7 @@
 mod budget;
 mod clean;
 mod entry;
+mod events;
 mod geometry;
 mod ghost;
 mod hash;
@@ -71,6 +72,7 @@ mod stats;
 
 pub use budget::Budget;
 pub use entry::{Carried, Entry, Item, KEY_MAX, Listed, NewItem};
+pub use events::{Event, EventCounts, Events, Listener};
 pub use geometry::largest_item;
 pub use stats::{CLASSES, ClassStats, StoreStats};
 
@@ -138,6 +140,7 @@ pub struct Store {
     hasher: KeyHasher,
     shards: Box<[Padded]>,
     budget: Arc<Budget>,
+    events: Arc<Events>,
     geometry: Geometry,
     memory_limit: usize,
 }
@@ -180,16 +183,17 @@ impl Store {
     fn with_hasher(config: StoreConfig, hasher: KeyHasher) -> Result<Self, OpenError> {
         let geometry = Geometry::of(&config)?;
         let budget = Arc::new(Budget::new(config.memory_limit));
+        let events = Arc::new(Events::new(budget.clone()));
         let pages = Arc::new(Pages::new(config.max_item_size.max(geometry.quota / 8)));
         let shards = (0..geometry.shards)
             .map(|_| {
                 let memory =
                     Memory::new(pages.clone(), budget.clone(), geometry.quota, geometry.guaranteed());
-                Shard::new(geometry, hasher, memory).map(|shard| Padded(Mutex::new(shard)))
+                Shard::new(geometry, hasher, memory, events.clone()).map(|shard| Padded(Mutex::new(shard)))
             })
             .collect::<Result<_, _>>()
             .map_err(|OutOfRoom| OpenError::Refused)?;
-        Ok(Self { hasher, shards, budget, geometry, memory_limit: config.memory_limit })
+        Ok(Self { hasher, shards, budget, events, geometry, memory_limit: config.memory_limit })
     }
 
     /// Locks the key's shard and looks the key up. `key` has 1 to 250 bytes; `now` is a second of
@@ -300,6 +304,11 @@ impl Store {
     /// The account of everything under the memory limit; connection buffers are charged to it.
     pub fn budget(&self) -> &Budget {
         &self.budget
+    }
+
+    /// The queues of the clients that watch events.
+    pub fn events(&self) -> &Arc<Events> {
+        &self.events
     }
 
     fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {

@@ -4,6 +4,7 @@
 use super::{
     OutOfRoom, StoreStats, Summary,
     clean::Cleaning,
+    events::{Event, Events},
     geometry::Geometry,
     ghost::Ghost,
     hash::KeyHasher,
@@ -13,7 +14,9 @@ use super::{
     record::{FETCHED, Fresh, Header, Record, Shape},
     stats::class_of,
 };
+use memcache::Topics;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 pub(super) struct Shard {
     pub geometry: Geometry,
@@ -23,6 +26,7 @@ pub(super) struct Shard {
     pub log: Log,
     pub ghost: Option<Ghost>,
     pub cleaning: Option<Cleaning>,
+    events: Arc<Events>,
     /// The segment that the next sweep for expired items looks at.
     pub sweep_at: u32,
     /// The newest second that any request came with.
@@ -59,7 +63,12 @@ unsafe impl Send for Shard {}
 
 impl Shard {
     /// An empty shard. Fails if the kernel refuses the few pages to begin with.
-    pub(super) fn new(geometry: Geometry, hasher: KeyHasher, mut memory: Memory) -> Result<Self, OutOfRoom> {
+    pub(super) fn new(
+        geometry: Geometry,
+        hasher: KeyHasher,
+        mut memory: Memory,
+        events: Arc<Events>,
+    ) -> Result<Self, OutOfRoom> {
         let chunk = memory.acquire(CHUNK_BYTES).ok_or(OutOfRoom)?;
         // SAFETY: the chunk was acquired for the index alone.
         let index = unsafe { Index::new(chunk) };
@@ -77,6 +86,7 @@ impl Shard {
             log,
             ghost: None,
             cleaning: None,
+            events,
             sweep_at: 0,
             latest: 0,
             flush: Flush::default(),
@@ -267,8 +277,9 @@ impl Shard {
         let record = self.log.record(location);
         let fetched = record.header().has(FETCHED);
         let has_expiry = record.header().exptime != 0;
-        let unused_s = u64::from(self.latest.saturating_sub(record.header().last_access));
-        let class = &mut self.counts.classes[class_of(occupied(&record.shape()))];
+        let unused_s = self.latest.saturating_sub(record.header().last_access);
+        let number = class_of(occupied(&record.shape()));
+        let class = &mut self.counts.classes[number];
         match why {
             Leaving::Removed => (),
             Leaving::Gone => {
@@ -282,7 +293,18 @@ impl Shard {
                 class.evictions += 1;
                 class.evicted_unfetched += u64::from(!fetched);
                 class.evicted_nonzero += u64::from(has_expiry);
-                class.evicted_time = unused_s;
+                class.evicted_time = u64::from(unused_s);
+                if self.events.are_wanted(Topics::EVICTIONS) {
+                    let ttl = i64::from(record.header().exptime) - i64::from(self.latest);
+                    self.events.tell(&Event::Evicted {
+                        key: record.key(),
+                        fetched,
+                        ttl: if has_expiry { ttl } else { -1 },
+                        unused_s,
+                        class: number,
+                        size: record.value().len(),
+                    });
+                }
             }
         }
     }

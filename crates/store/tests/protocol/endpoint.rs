@@ -94,6 +94,7 @@ impl InProcess {
             now: 2 + self.started.map_or(0, |started| started.elapsed().as_secs() as u32),
             unix_offset: self.unix_offset,
             limits: &self.limits,
+            client: 1,
             users: self.users.as_ref(),
         }
     }

@@ -17,6 +17,7 @@ mod compare;
 mod differential;
 mod dump;
 mod endpoint;
+mod events;
 mod exchanges;
 mod script;
 mod splits;

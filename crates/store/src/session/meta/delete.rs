@@ -1,7 +1,7 @@
 //! `md`.
 
-use super::super::Context;
 use super::super::clock::expiry;
+use super::super::{Context, watching};
 use super::short_answer;
 use crate::store::{Entry, NewItem};
 use memcache::meta::{Flags, MetaDelete};
@@ -54,6 +54,7 @@ fn remove_or_mark(
         entry.fresh_cas(flags.unique);
     } else {
         context.counters.delete_hits.raise(1);
+        watching::deleted(entry, "md", context);
         if !flags.has(b'x') {
             entry.remove();
         }

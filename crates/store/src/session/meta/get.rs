@@ -1,7 +1,7 @@
 //! `mg`.
 
-use super::super::Context;
 use super::super::clock::expiry;
+use super::super::{Context, watching};
 use super::{Facts, short_answer, time_to_live};
 use crate::store::NewItem;
 use memcache::meta::MetaGet;
@@ -17,6 +17,7 @@ pub(in super::super) fn get(request: &MetaGet<'_>, out: &mut Vec<u8>, context: &
     if entry.item().is_none() && flags.has(b'N') {
         created = entry.put(NewItem { flags: 0, exptime: 0, value: &[], cas: flags.unique }).is_ok();
     }
+    watching::retrieved(&entry, context);
     let Some(item) = entry.item() else {
         counters.cmd_get.raise(1);
         counters.get_misses.raise(1);

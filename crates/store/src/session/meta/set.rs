@@ -2,7 +2,7 @@
 
 use super::super::clock::expiry;
 use super::super::storing::{Offer, Outcome, count_refusal, measure, offer};
-use super::super::{Context, Value};
+use super::super::{Context, Value, watching};
 use memcache::meta::MetaSet;
 use memcache::{KEY_MAX, Refusal, reply};
 
@@ -76,6 +76,9 @@ pub(in super::super) fn give_up(
     context.counters.cmd_meta.raise(1);
     count_refusal(refusal, context);
     let mut scratch = [0; KEY_MAX];
-    context.store.entry(request.key.decoded(&mut scratch), context.now).remove();
+    let mut entry = context.store.entry(request.key.decoded(&mut scratch), context.now);
+    entry.remove();
+    let how = (request.verb, request.flags.compare.is_some());
+    watching::stored(&entry, how, (0, 0), Outcome::Refused(refusal), context);
     reply::refusal(out, refusal);
 }
