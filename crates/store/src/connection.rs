@@ -62,6 +62,9 @@ pub(crate) const TURN_BYTES: usize = 256 * 1024;
 /// A turn that has written so much does not serve again: another call may answer as much.
 const TURN_BYTES_ENOUGH: usize = TURN_BYTES / 2;
 
+/// Bytes of a turn's answers that may wait for the turns of other connections.
+const SENT_LATER: usize = 16 * 1024;
+
 /// Answers gathered before they are written, bytes.
 const WRITE_SIZE: usize = 64 * 1024;
 
@@ -122,6 +125,9 @@ pub(crate) enum Turn {
     Held,
     /// Finished, by its own wish or by its own fault.
     Closed,
+    /// Everything that was there is served, and the answers lie in the scratch output, for
+    /// [`Connection::send`].
+    Unsent,
 }
 
 /// Space that a worker lends to the connection whose turn it is.
@@ -133,7 +139,15 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self { input: vec![0; READ_SIZE].into_boxed_slice(), output: Vec::with_capacity(WRITE_SIZE) }
+        Self { input: vec![0; 4 * READ_SIZE].into_boxed_slice(), output: Vec::with_capacity(WRITE_SIZE) }
+    }
+
+    /// Takes the answers out, and leaves that buffer for the next ones.
+    pub(crate) fn take_output(&mut self, spare: Option<Vec<u8>>) -> Vec<u8> {
+        let mut spare = spare.unwrap_or_default();
+        spare.clear();
+        spare.shrink_to(WRITE_SIZE);
+        std::mem::replace(&mut self.output, spare)
     }
 
     /// Forgets the answers, and gives memory back after an unusually large one.
@@ -244,8 +258,8 @@ impl<T: Transport> Connection<T> {
         if !self.input.is_empty() {
             return self.read_more(scratch, context);
         }
-        match self.receive(&mut scratch.input, context.budget()) {
-            Ok(received) => self.take_received(0..received, scratch, context),
+        match self.receive(&mut scratch.input[..READ_SIZE], context.budget()) {
+            Ok(received) => self.take_received(0..received, scratch, context, false),
             Err(turn) => (0, turn),
         }
     }
@@ -269,21 +283,26 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Serves received bytes in that part of the scratch input of a connection that was plain.
+    /// Serves received bytes in that part of the scratch input of a connection that was plain. With
+    /// `sends_later` the answers may be left in the scratch output: [`Turn::Unsent`].
     pub(crate) fn take_received(
         &mut self,
         part: Range<usize>,
         scratch: &mut Scratch,
         context: &TurnContext<'_>,
+        sends_later: bool,
     ) -> (u32, Turn) {
         self.written = 0;
         let budget = context.budget();
         let (mut at, mut requests) = (part.start, 0);
         loop {
             let rest = &scratch.input[at..part.end];
-            let (served, used, turn) = self.serve(rest, &mut scratch.output, context);
-            scratch.clear_output();
+            let (served, used, turn) = self.serve(rest, &mut scratch.output, context, sends_later);
             requests += served;
+            if turn == Turn::Unsent {
+                return (requests, turn);
+            }
+            scratch.clear_output();
             at += used;
             let rest = &scratch.input[at..part.end];
             if turn == Turn::Closed || rest.is_empty() {
@@ -304,7 +323,7 @@ impl<T: Transport> Connection<T> {
                     return (requests, turn);
                 }
                 // Its answers would have to wait, for the client or for other clients' turns.
-                Turn::Again | Turn::Held | Turn::Closed => return (requests, Turn::Closed),
+                _ => return (requests, Turn::Closed),
             }
         }
     }
@@ -317,7 +336,7 @@ impl<T: Transport> Connection<T> {
     ) -> (u32, Turn) {
         self.written = 0;
         let input = std::mem::take(&mut self.input);
-        let (requests, used, turn) = self.serve(input.as_slice(), &mut scratch.output, context);
+        let (requests, used, turn) = self.serve(input.as_slice(), &mut scratch.output, context, false);
         scratch.clear_output();
         self.input = input;
         self.input.consume(used, context.budget());
@@ -376,13 +395,19 @@ impl<T: Transport> Connection<T> {
         if self.is_held() || !self.session.refuse_value(rest, output, &context.session) {
             return Turn::Closed;
         }
-        let (_, used, turn) = self.serve(rest, output, context);
+        let (_, used, turn) = self.serve(rest, output, context, false);
         if used == rest.len() { turn } else { Turn::Closed }
     }
 
     /// Serves `input` until it is used up, the client stops reading, or the turn is over.
     /// Returns requests served, bytes used, and how the turn ended.
-    fn serve(&mut self, input: &[u8], output: &mut Vec<u8>, context: &TurnContext<'_>) -> (u32, usize, Turn) {
+    fn serve(
+        &mut self,
+        input: &[u8],
+        output: &mut Vec<u8>,
+        context: &TurnContext<'_>,
+        sends_later: bool,
+    ) -> (u32, usize, Turn) {
         let (mut requests, mut used) = (0, 0);
         self.wanted = 0;
         loop {
@@ -398,6 +423,14 @@ impl<T: Transport> Connection<T> {
                 continue;
             }
             self.unserved = !matches!(served.next, Next::Read { .. });
+            if let Next::Read { wanted } = served.next
+                && sends_later
+                && used == input.len()
+                && self.may_wait(output)
+            {
+                self.wanted = wanted;
+                return (requests, used, Turn::Unsent);
+            }
             let wrote = self.write(output, context);
             output.clear();
             match (served.next, wrote) {
@@ -444,6 +477,16 @@ impl<T: Transport> Connection<T> {
             }
         }
         Turn::Idle
+    }
+
+    /// Whether the answers of a turn may be sent after the turns of others: they are few and all.
+    fn may_wait(&self, answers: &[u8]) -> bool {
+        self.written == 0 && !answers.is_empty() && answers.len() <= SENT_LATER
+    }
+
+    /// Sends the answers of a turn that ended with [`Turn::Unsent`]; returns how it ends now.
+    pub(crate) fn send(&mut self, answers: &[u8], context: &TurnContext<'_>) -> Turn {
+        self.write(answers, context)
     }
 
     /// Keeps `answers` until the socket takes them; `false` if there is no memory for that.

@@ -27,6 +27,7 @@ mod mailbox;
 mod parameters;
 mod recording;
 mod registry;
+mod reports;
 mod rests;
 mod running;
 mod shared;

@@ -16,6 +16,7 @@
 //!   else.
 //! - The kernel is asked once per batch: a short read is not followed by another, and answers to
 //!   all requests that one read brought leave in one write.
+//! - A connection whose answers wait gets no turn before they are sent.
 //!
 //! The *tail* that a worker reports is an upper bound on the time from "request in the socket" to
 //! "answer written". It counts from the return of `epoll_wait` if that call slept, and else from
@@ -25,10 +26,11 @@ use crate::connection::{Connection, READ_SIZE, Scratch, Turn};
 use crate::holding::{Holding, Stage};
 use crate::mailbox::Mailbox;
 use crate::recording::RecordedWorker;
+use crate::reports::Reports;
 use crate::session::{Ending, first_key};
-use crate::shared::{Mail, Notice, Published, Response, Shared, Transfer};
+use crate::shared::{Mail, Notice, Published, Shared, Transfer};
 use machine::{Duration, Instant, WorkerId};
-use policy::peafowl::{Answer, ConnectionLoad, Order, Sample, Verdict};
+use policy::peafowl::{Answer, ConnectionLoad, Order, Verdict};
 use policy::{Moved, Why};
 use rustix::event::epoll;
 use rustix::event::{Timespec, epoll::EventFlags};
@@ -42,9 +44,13 @@ use std::sync::Arc;
 /// Events taken from the kernel at once.
 const EVENTS: usize = 256;
 
-/// Connections read before the first of them is answered: enough to overlap their waits for memory,
-/// few enough that the first hardly waits for the last.
-const TOGETHER: usize = 4;
+/// Connections read and served before the first of them is answered. Enough to overlap their waits
+/// for memory, and for clients that ask again to find the worker still busy: requests then come in
+/// larger batches, which cost less. Few enough that the first hardly waits for the last.
+const TOGETHER: usize = 16;
+
+/// Answers wait for so long at the most, and for the turn that is served then.
+const ANSWERED_WITHIN: Duration = Duration::from_micros(100);
 
 /// Marks the mailbox's bell among the epoll events; no slot number is that large.
 const BELL: u64 = u64::MAX;
@@ -65,12 +71,6 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection that goes on sending is served after the server was told to stop.
 const DRAIN_MOST: Duration = Duration::from_secs(1);
 
-/// Samples that a 99th percentile needs at least: 10 / (1 - 0.99).
-const TAIL_SAMPLES: u32 = 1_000;
-
-/// Report periods over which samples for the tail are gathered at the most.
-const TAIL_PERIODS: u32 = 20;
-
 pub(crate) struct Worker {
     id: WorkerId,
     shared: Arc<Shared>,
@@ -88,6 +88,10 @@ pub(crate) struct Worker {
     scratch: Scratch,
     /// Slots whose requests were read, and where to; empty between turns.
     received: Vec<(u32, Range<usize>)>,
+    /// Turns whose answers are not sent yet; empty between turns.
+    unsent: Vec<Unsent>,
+    /// Buffers of answers that were sent, emptied for the next ones.
+    spare: Vec<Vec<u8>>,
     reports: Reports,
     /// Until when this thread's time has been charged to a turn, or was spent waiting.
     charged_until: Instant,
@@ -101,17 +105,13 @@ pub(crate) struct Worker {
     draining: bool,
 }
 
-/// A worker's figures between two reports.
-struct Reports {
-    last: Instant,
+/// A turn whose answers wait until the others that came with it are served.
+struct Unsent {
+    slot: u32,
+    requests: u32,
+    answers: Vec<u8>,
+    /// Time that was spent on it.
     busy: Duration,
-    busy_total: Duration,
-    requests: u64,
-    requests_total: u64,
-    tail: hdrhistogram::Histogram<u32>,
-    tail_periods: u32,
-    /// The last that was seen of the response time.
-    response: Option<Response>,
 }
 
 impl Worker {
@@ -141,6 +141,8 @@ impl Worker {
             next_stall_check: now,
             scratch: Scratch::new(),
             received: Vec::with_capacity(TOGETHER),
+            unsent: Vec::with_capacity(TOGETHER),
+            spare: Vec::new(),
             reports: Reports::new(now),
             charged_until: now,
             arriving: Vec::new(),
@@ -246,8 +248,8 @@ impl Worker {
         }
     }
 
-    /// Gives a few connections their turns: first all are read, then the memory that their first
-    /// requests will touch in the store is fetched into the cache, then each is served and
+    /// Gives some connections their turns: first all are read, then the memory that their first
+    /// requests will touch in the store is fetched into the cache, then all are served, and then
     /// answered. One by one, every request would wait for memory by itself.
     fn take_turns(&mut self, events: &[epoll::Event], now: Instant, ready_since: Instant) -> Instant {
         let mut last = now;
@@ -255,7 +257,7 @@ impl Worker {
         // Connections with a rest come last: they may use the scratch space that holds the others'
         // bytes.
         let mut others: u32 = 0;
-        let piece = READ_SIZE / events.len();
+        let piece = READ_SIZE.min(self.scratch.input.len() / events.len());
         for (at, event) in events.iter().enumerate() {
             let slot = event.data.u64() as u32;
             match self.connections.get_mut(slot as usize) {
@@ -278,13 +280,27 @@ impl Worker {
             keys().for_each(|key| store.prefetch(key));
             keys().for_each(|key| store.prefetch_item(key));
         }
+        let sends_later = received.len() > 1;
+        let mut answers_due = last + ANSWERED_WITHIN;
         for (slot, part) in received.drain(..) {
+            if last >= answers_due {
+                last = self.send_answers(last, ready_since);
+                answers_due = last + ANSWERED_WITHIN;
+            }
             let connection = &mut self.connections[slot as usize];
             let context = self.shared.turn_context(self.id, connection.id, last);
-            let (requests, turn) = connection.take_received(part, &mut self.scratch, &context);
-            last = self.after_turn(slot, requests, turn, false, ready_since);
+            let (requests, turn) = connection.take_received(part, &mut self.scratch, &context, sends_later);
+            if turn == Turn::Unsent {
+                last = self.shared.now();
+                let answers = self.scratch.take_output(self.spare.pop());
+                let busy = self.charge(last);
+                self.unsent.push(Unsent { slot, requests, answers, busy });
+            } else {
+                last = self.after_turn(slot, requests, turn, false, ready_since);
+            }
         }
         self.received = received;
+        last = self.send_answers(last, ready_since);
         for (at, event) in events.iter().enumerate() {
             if others & (1 << at) != 0 {
                 last = self.take_turn(event.data.u64() as u32, last, ready_since);
@@ -294,6 +310,28 @@ impl Worker {
             self.finish_written(events);
         }
         last
+    }
+
+    /// Answers the turns that wait for it, and goes on with each as after any turn.
+    fn send_answers(&mut self, now: Instant, ready_since: Instant) -> Instant {
+        let mut last = now;
+        let mut unsent = std::mem::take(&mut self.unsent);
+        for Unsent { slot, requests, answers, busy } in unsent.drain(..) {
+            let connection = &mut self.connections[slot as usize];
+            let context = self.shared.turn_context(self.id, connection.id, last);
+            let turn = connection.send(&answers, &context);
+            self.spare.push(answers);
+            last = self.shared.now();
+            let busy = busy + self.charge(last);
+            self.settle(slot, (requests, turn), false, ready_since, (last, busy));
+        }
+        self.unsent = unsent;
+        last
+    }
+
+    /// This thread's time since it was last charged to a turn, or waited.
+    fn charge(&mut self, now: Instant) -> Duration {
+        now.since(std::mem::replace(&mut self.charged_until, now))
     }
 
     /// While the server stops: connections whose answers were taken are served to their end.
@@ -343,13 +381,26 @@ impl Worker {
         ready_since: Instant,
     ) -> Instant {
         let now = self.shared.now();
-        let busy = now.since(std::mem::replace(&mut self.charged_until, now));
+        let busy = self.charge(now);
+        self.settle(slot, (requests, turn), was_held, ready_since, (now, busy));
+        now
+    }
+
+    /// Follows the end of a turn, on which the worker spent so much time until now.
+    fn settle(
+        &mut self,
+        slot: u32,
+        (requests, turn): (u32, Turn),
+        was_held: bool,
+        ready_since: Instant,
+        (now, busy): (Instant, Duration),
+    ) {
         let has_more = self.connections[slot as usize].look_at_rest(now);
         self.watch(slot);
         match turn {
             Turn::Closed => {
                 self.close(slot, (was_held, false), now);
-                return now;
+                return;
             }
             Turn::Held if !was_held => self.hold(slot, true),
             Turn::Idle | Turn::Again if was_held => self.hold(slot, false),
@@ -359,7 +410,7 @@ impl Worker {
             self.ready.push(slot);
         }
         if requests == 0 {
-            return now;
+            return;
         }
         self.note_watcher(slot);
         if !self.arriving.is_empty()
@@ -376,7 +427,6 @@ impl Worker {
         {
             self.send_away(slot, target, why, now);
         }
-        now
     }
 
     fn open_letters(&mut self, mailbox: &Mailbox<Mail>, letters: &mut Vec<Mail>) {
@@ -683,51 +733,4 @@ impl Worker {
 /// A connection whose answers wait is watched for room to write them, any other for requests.
 fn interest_of(connection: &Connection) -> EventFlags {
     if connection.is_held() { EventFlags::OUT } else { EventFlags::IN }
-}
-
-impl Reports {
-    fn new(now: Instant) -> Self {
-        Self {
-            last: now,
-            busy: Duration::ZERO,
-            busy_total: Duration::ZERO,
-            requests: 0,
-            requests_total: 0,
-            // Three figures from a microsecond to a minute; a longer time counts as a minute.
-            tail: hdrhistogram::Histogram::new_with_bounds(1, 60_000_000, 2).expect("constant bounds"),
-            tail_periods: 0,
-            response: None,
-        }
-    }
-
-    fn served(&mut self, requests: u32, took: Duration) {
-        self.requests += u64::from(requests);
-        self.tail.saturating_record_n(took.as_micros().max(1), requests);
-    }
-
-    /// Closes the period: requests served in it, and the policy's report.
-    fn finish(&mut self, now: Instant) -> (u64, Sample) {
-        let requests = std::mem::take(&mut self.requests);
-        let busy = std::mem::take(&mut self.busy);
-        self.requests_total += requests;
-        self.busy_total += busy;
-        let span = now.since(self.last);
-        self.last = now;
-        self.tail_periods += 1;
-        let samples = u32::try_from(self.tail.len()).unwrap_or(u32::MAX);
-        let tail =
-            (samples >= TAIL_SAMPLES).then(|| Duration::from_micros(self.tail.value_at_quantile(0.99)));
-        let micros = Duration::from_micros;
-        self.response = tail.map(|p99| Response {
-            samples,
-            mean: micros(self.tail.mean() as u64),
-            p95: micros(self.tail.value_at_quantile(0.95)),
-            p99,
-        });
-        if tail.is_some() || self.tail_periods >= TAIL_PERIODS {
-            self.tail.reset();
-            self.tail_periods = 0;
-        }
-        (requests, Sample { busy: machine::Ratio::of(busy, span), tail, requests: samples })
-    }
 }

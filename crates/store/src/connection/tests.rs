@@ -21,6 +21,8 @@ struct Rig {
     store: Store,
     counters: Counters,
     limits: Limits,
+    /// Turns so far: the answers of every other one are sent later.
+    turns: Cell<u32>,
 }
 
 impl Rig {
@@ -28,7 +30,7 @@ impl Rig {
         let limits = Limits::default();
         let store =
             Store::new(StoreConfig { memory_limit, max_item_size: limits.max_item_size, shards: None });
-        Self { store: store.unwrap(), counters: Counters::default(), limits }
+        Self { store: store.unwrap(), counters: Counters::default(), limits, turns: Cell::new(0) }
     }
 
     fn with_values() -> Self {
@@ -59,7 +61,7 @@ impl Rig {
     }
 
     fn session(&self) -> Context<'_> {
-        let Self { store, counters, limits } = self;
+        let Self { store, counters, limits, .. } = self;
         Context { store, counters, all: &Alone, now: 2, unix_offset: 0, limits, client: 1, users: None }
     }
 
@@ -76,13 +78,21 @@ impl Rig {
         scratch: &mut Scratch,
     ) -> (u32, Turn) {
         let context = TurnContext { session: self.session(), began: clock(), clock };
-        if connection.is_plain() {
-            return match connection.receive(&mut scratch.input, self.store.budget()) {
-                Ok(length) => connection.take_received(0..length, scratch, &context),
-                Err(turn) => (0, turn),
-            };
+        if !connection.is_plain() {
+            return connection.take_turn(scratch, &context);
         }
-        connection.take_turn(scratch, &context)
+        let length = match connection.receive(&mut scratch.input, self.store.budget()) {
+            Ok(length) => length,
+            Err(turn) => return (0, turn),
+        };
+        self.turns.set(self.turns.get() + 1);
+        let sends_later = self.turns.get() % 2 == 1;
+        let (requests, mut turn) = connection.take_received(0..length, scratch, &context, sends_later);
+        if turn == Turn::Unsent {
+            turn = connection.send(&scratch.output, &context);
+            scratch.clear_output();
+        }
+        (requests, turn)
     }
 
     /// Leaves so many bytes of the share of connections.
@@ -386,7 +396,7 @@ fn a_turn_ends_when_its_time_is_over() {
             assert!(requests <= most, "{requests} requests in a turn");
             read_some(&client, 1 << 20);
             match turn {
-                Turn::Again | Turn::Held => {}
+                Turn::Again | Turn::Held | Turn::Unsent => {}
                 Turn::Idle => break,
                 Turn::Closed => panic!("closed"),
             }
