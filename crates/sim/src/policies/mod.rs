@@ -123,7 +123,7 @@ const STOCK: [&str; 3] = [STOCK_IDLE, "all-awake", "performance"];
 
 impl Policies {
     /// Reads a line such as `peafowl + teo + pegasus` of the policies in `registries`; parameters
-    /// stand in tables of the words' names.
+    /// stand in tables of the words' names. `steals`: idle workers take requests from others.
     pub fn parse(
         registries: &[&Registry],
         line: &str,
@@ -131,9 +131,9 @@ impl Policies {
         goal: Option<Goal>,
         platform: &Platform,
         tick: Option<Duration>,
-        dispatch: Dispatch,
+        (dispatch, steals): (Dispatch, bool),
     ) -> Result<Self, PolicyError> {
-        let reader = Reader { registries, params, goal, platform, tick, dispatch };
+        let reader = Reader { registries, params, goal, platform, tick, dispatch, steals };
         reader.check_tables()?;
         let mut policies = Self { line: line.to_owned(), chosen: Vec::new(), goal };
         for word in STOCK {
@@ -207,7 +207,7 @@ impl Policies {
                 goal: self.goal,
                 platform: &setup.platform,
                 workers: setup.workers as u16,
-                queues: queues(setup.dispatch),
+                queues: queues(setup.dispatch, setup.stealing.is_some()),
             };
             pick(chosen.entry.make, &making)
         })
@@ -372,9 +372,12 @@ const OWN_QUEUES: &str = "set server.dispatch = \"random\", \"round-robin\" or \
 const ADD_DEVICE: &str = "add a table [server.device] with latency = \"ssd-read\" and \
                           interrupt = \"2us\", or the values of your device";
 
-pub(crate) fn queues(dispatch: Dispatch) -> Queues {
+/// The queues as policies are to take them. Where idle workers steal, requests wait as in one queue,
+/// wherever they are sent.
+pub(crate) fn queues(dispatch: Dispatch, steals: bool) -> Queues {
     match dispatch {
         Dispatch::Shared => Queues::Shared,
+        Dispatch::Connections if steals => Queues::Shared,
         Dispatch::Connections => Queues::Connections,
         Dispatch::Random | Dispatch::RoundRobin | Dispatch::ForkJoin => Queues::PerCore,
     }

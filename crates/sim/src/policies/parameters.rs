@@ -18,6 +18,7 @@ pub(super) struct Reader<'a> {
     pub platform: &'a Platform,
     pub tick: Option<Duration>,
     pub dispatch: Dispatch,
+    pub steals: bool,
 }
 
 impl Reader<'_> {
@@ -94,7 +95,7 @@ impl Reader<'_> {
             goal: self.goal,
             platform: Some(self.platform),
             tick: self.tick,
-            queues: queues(self.dispatch),
+            queues: queues(self.dispatch, self.steals),
         };
         let settings = self.with(word, entry, (known.settings)(&around))?;
         Ok(Chosen { word: word.to_owned(), entry, settings })

@@ -301,7 +301,7 @@ impl Document {
             goal,
             &platform,
             tick,
-            server.dispatch,
+            (server.dispatch, server.stealing.is_some()),
         )
         .map_err(|error| self.wrong(&error.key, error.problem, &error.fix))?;
         let horizon = run.horizon.unwrap_or_else(|| {

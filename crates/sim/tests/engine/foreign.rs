@@ -50,9 +50,16 @@ fn core_watts(line: &str) -> f64 {
     let mut registries = REGISTRIES.to_vec();
     registries.push(POLICIES);
     let (params, dispatch) = (BTreeMap::new(), Dispatch::Shared);
-    setup.policies =
-        Policies::parse(&registries, line, &params, setup.goal, &setup.platform, setup.tick, dispatch)
-            .expect("a line of policies");
+    setup.policies = Policies::parse(
+        &registries,
+        line,
+        &params,
+        setup.goal,
+        &setup.platform,
+        setup.tick,
+        (dispatch, false),
+    )
+    .expect("a line of policies");
     Outcome::new(line, &Engine::new(setup, jobs).run()).power.cores_watts
 }
 

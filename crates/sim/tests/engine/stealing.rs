@@ -71,6 +71,30 @@ fn stealing_shortens_the_tail_of_placed_connections() {
     assert!(with < 0.8 * without, "{with} ns, {without} without");
 }
 
+/// The plan is for one queue: for one by core it would keep far more speed and cores than its goal
+/// needs.
+#[test]
+fn a_joint_plan_spends_the_time_that_stealing_saves() {
+    let run = |dispatch: &str| {
+        let mut set = partitioned("1us");
+        if dispatch == "shared" {
+            set.retain(|(key, _)| *key != "server.stealing");
+        }
+        set.extend([
+            ("server.dispatch", text(dispatch)),
+            ("workload.service", table("exponential = \"10us\"")),
+            ("run.requests", Value::Integer(400_000)),
+            ("run.utilisation", Value::Float(0.4)),
+            ("goal", text("300us@p99")),
+        ]);
+        let outcome = run(&set, "joint-plan", 1);
+        (outcome.power.cores_watts, outcome.responses.p99_ns.expect("a p99").value)
+    };
+    let ((stolen, p99), (shared, _)) = (run("connections"), run("shared"));
+    assert!(stolen < 1.05 * shared, "{stolen} W, {shared} with one queue");
+    assert!(p99 < 1.03 * 300e3, "{p99} ns");
+}
+
 #[test]
 fn stealing_that_cannot_be_is_refused_with_the_fix() {
     let steals = ("server.stealing", table("cost = \"1us\""));
