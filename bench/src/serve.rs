@@ -150,7 +150,7 @@ fn figures(is_tls: bool) -> Vec<Figure> {
     let mut figures = Vec::new();
     for idle in [Idle::Stock, Idle::Limited, Idle::Poll] {
         let at = |target: f64| (idle == Idle::Stock).then_some(target);
-        let [shallow, deep] = if is_tls { [1.05, 1.05] } else { [0.85, 0.80] };
+        let [shallow, deep] = if is_tls { [1.05, 1.05] } else { [0.78, 0.55] };
         figures.extend(beside_peer("cpu_us_depth_1", "us", idle, [at(shallow), None]));
         figures.extend(beside_peer("cpu_us_depth_16", "us", idle, [at(deep), None]));
         figures.extend(beside_peer("rate_depth_1", "/s", idle, [None, None]));

@@ -2,7 +2,7 @@
 //! in Base64.
 
 use crate::base64;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// Longest key, in bytes on the wire (`KEY_MAX_LENGTH`). In Base64 it stands for 187 bytes at the
 /// most.
@@ -51,7 +51,7 @@ impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|&byte| {
             if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-                write!(f, "{}", char::from(byte))
+                f.write_char(char::from(byte))
             } else {
                 write!(f, "%{byte:02X}")
             }

@@ -220,17 +220,17 @@ impl<T: Transport> Connection<T> {
         self.session.listener().is_some()
     }
 
-    /// Sends the events that wait for it, unless earlier ones still do.
-    pub(crate) fn send_events(&mut self, scratch: &mut Scratch, context: &TurnContext<'_>) -> Turn {
+    /// Sends the events that wait for it. None if there are none, or earlier ones are not sent yet.
+    pub(crate) fn send_events(&mut self, scratch: &mut Scratch, context: &TurnContext<'_>) -> Option<Turn> {
         self.written = 0;
-        if self.is_held() {
-            return Turn::Held;
-        }
-        let Some(listener) = self.session.listener() else { return Turn::Idle };
+        let listener = self.session.listener().filter(|_| self.output.is_empty())?;
         listener.take(&mut scratch.output);
+        if scratch.output.is_empty() {
+            return None;
+        }
         let turn = self.write(&scratch.output, context);
         scratch.clear_output();
-        turn
+        Some(turn)
     }
 
     /// Why the conversation ended, if the protocol ended it.
@@ -323,7 +323,7 @@ impl<T: Transport> Connection<T> {
                     return (requests, turn);
                 }
                 // Its answers would have to wait, for the client or for other clients' turns.
-                _ => return (requests, Turn::Closed),
+                Turn::Again | Turn::Held | Turn::Closed | Turn::Unsent => return (requests, Turn::Closed),
             }
         }
     }

@@ -64,6 +64,10 @@ const STALL_CHECK: Duration = Duration::from_secs(1);
 /// How often events go to the clients that watch them.
 const SEND_EVENTS: Duration = Duration::from_millis(10);
 
+/// While there are no events the pause doubles up to this, so that a client that watches an idle store
+/// costs five wake-ups a second.
+const SEND_EVENTS_MOST: Duration = Duration::from_millis(200);
+
 /// A client has so long to go on, or the stall limit where that is less, even if connections have
 /// no memory left: a packet that was lost thrice still comes in this time.
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
@@ -102,6 +106,7 @@ pub(crate) struct Worker {
     /// Slots of clients that watch events.
     watchers: Vec<u32>,
     next_events: Instant,
+    events_pause: Duration,
     draining: bool,
 }
 
@@ -149,6 +154,7 @@ impl Worker {
             holding,
             watchers: Vec::new(),
             next_events: now,
+            events_pause: SEND_EVENTS,
             draining: false,
             guidance_seen: 0,
             shared,
@@ -586,14 +592,16 @@ impl Worker {
     }
 
     fn send_events(&mut self, now: Instant) {
+        self.events_pause = SEND_EVENTS_MOST.min(self.events_pause + self.events_pause);
         for slot in self.watchers.clone() {
             let connection = &mut self.connections[slot as usize];
-            if !connection.is_held() {
-                let context = self.shared.turn_context(self.id, connection.id, now);
-                let turn = connection.send_events(&mut self.scratch, &context);
+            let context = self.shared.turn_context(self.id, connection.id, now);
+            if let Some(turn) = connection.send_events(&mut self.scratch, &context) {
+                self.events_pause = SEND_EVENTS;
                 self.after_turn(slot, 0, turn, false, now);
             }
         }
+        self.next_events = now + self.events_pause;
     }
 
     fn hold(&mut self, slot: u32, held: bool) {
@@ -652,7 +660,6 @@ impl Worker {
             self.transfer_due(now);
         }
         if !self.watchers.is_empty() && self.next_events <= now {
-            self.next_events = now + SEND_EVENTS;
             self.send_events(now);
         }
         if self.watched > 0 && self.next_stall_check <= now {

@@ -55,7 +55,7 @@ impl Topics {
     pub const DELETIONS: Self = Self(16);
 
     /// The words behind `watch`: any beginning of a kind's name, the first in this order, as in
-    /// memcached. Four of its kinds have no events here.
+    /// memcached. Five of its kinds have no events here.
     pub(super) fn parse(words: &[u8]) -> Option<Self> {
         const NAMES: [(&[u8], Topics); 10] = [
             (b"rawcmds", Topics(0)),
