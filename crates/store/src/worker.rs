@@ -49,6 +49,10 @@ const EVENTS: usize = 256;
 /// larger batches, which cost less. Few enough that the first hardly waits for the last.
 const TOGETHER: usize = 16;
 
+/// As many turns that come together are all served before the first is answered. Fewer are answered one
+/// by one, as ever: at little load nothing is to be won.
+const ANSWERED_LATER: usize = 4;
+
 /// Answers wait for so long at the most, and for the turn that is served then.
 const ANSWERED_WITHIN: Duration = Duration::from_micros(100);
 
@@ -286,7 +290,7 @@ impl Worker {
             keys().for_each(|key| store.prefetch(key));
             keys().for_each(|key| store.prefetch_item(key));
         }
-        let sends_later = received.len() > 1;
+        let sends_later = received.len() >= ANSWERED_LATER;
         let mut answers_due = last + ANSWERED_WITHIN;
         for (slot, part) in received.drain(..) {
             if last >= answers_due {
@@ -473,9 +477,7 @@ impl Worker {
             self.left_with_none(self.shared.now());
             return;
         }
-        if self.connections[slot as usize].is_held() {
-            self.held += 1;
-        }
+        self.held += u32::from(self.connections[slot as usize].is_held());
         let now = self.shared.now();
         if self.connections[slot as usize].look_at_rest(now) {
             self.ready.push(slot);
@@ -516,9 +518,7 @@ impl Worker {
         self.watched -= u32::from(std::mem::take(&mut connection.is_watched));
         connection.home = departure.home;
         let _ = epoll::delete(&self.epoll, connection.socket());
-        if connection.is_held() {
-            self.held -= 1;
-        }
+        self.held -= u32::from(connection.is_held());
         self.arriving.retain(|&arriving| arriving != slot);
         self.watchers.retain(|&watcher| watcher != slot);
         let transfer = Transfer { source: self.id, why, left_at, rate: departure.rate, to_sleeper: false };
@@ -543,9 +543,7 @@ impl Worker {
         let connection = self.connections.remove(slot as usize);
         self.watched -= u32::from(connection.is_watched);
         let _ = epoll::delete(&self.epoll, connection.socket());
-        if was_held {
-            self.held -= 1;
-        }
+        self.held -= u32::from(was_held);
         self.arriving.retain(|&arriving| arriving != slot);
         self.watchers.retain(|&watcher| watcher != slot);
         let reason = match connection.ending() {
