@@ -125,7 +125,7 @@ impl Engine {
         match &mut self.core_policy.kind {
             Kind::All => {}
             Kind::Counted(counted) => {
-                counted.readers.record(response_ns);
+                counted.readers.record(response_ns + self.told_outside_ns);
                 let done = Completion {
                     compute: Duration::from_nanos(task.compute_ns),
                     memory: Duration::from_nanos(task.memory_ns),

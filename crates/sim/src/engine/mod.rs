@@ -226,6 +226,10 @@ pub struct Engine {
     quiescing: Option<Box<quiescing::Quiescing>>,
     cap: Option<Box<cap::Cap>>,
     outside_ns: u64,
+    /// The part of it in the tails that a policy reads which counts cores for no goal: it measures at the
+    /// client, as CARB's benchmark. Others are told the server's part, as their goal is, and workers
+    /// measure in the server.
+    told_outside_ns: u64,
     /// Some part has to be told of every answer.
     is_watched: bool,
     /// A policy may answer overload with more speed or cores; a queue that grows for a while is no

@@ -165,7 +165,7 @@ impl Engine {
         }
         let core = owner;
         let desk = &mut placement.workers[core];
-        desk.responses.saturating_record(response_ns + self.outside_ns);
+        desk.responses.saturating_record(response_ns);
         let now = Instant::from_nanos(self.now);
         // At the nominal clock: a slower one, and whatever else kept the core, is the rest of its
         // busy time.

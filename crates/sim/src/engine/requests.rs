@@ -374,10 +374,10 @@ impl Engine {
             self.served(core, task, response);
         }
         if self.core_policy.watches() {
-            self.counting_sees_completion(task, response + self.outside_ns);
+            self.counting_sees_completion(task, response);
         }
         if self.uncore.is_some() {
-            self.uncore_sees(response + self.outside_ns);
+            self.uncore_sees(response);
         }
         if self.staging.is_some() {
             self.staged_served(task.arrived_ns);

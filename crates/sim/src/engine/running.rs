@@ -103,6 +103,7 @@ impl Engine {
             quiescing: quiescing::Quiescing::new(&setup).map(Box::new),
             cap: cap::Cap::new(&setup.platform, &hardware).map(Box::new),
             outside_ns: setup.outside.as_nanos(),
+            told_outside_ns: if setup.policies.counts_for_a_goal() { 0 } else { setup.outside.as_nanos() },
             is_watched: is_served_outside || is_decided_by,
             adapts: setup.policies.adapts(),
             backlog: 0,

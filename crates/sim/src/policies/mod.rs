@@ -194,6 +194,11 @@ impl Policies {
         [Admission, Cores, Frequency, Uncore, Waking].into_iter().any(|question| !self.is_constant(question))
     }
 
+    /// The policy that says how many cores are active has a goal.
+    pub fn counts_for_a_goal(&self) -> bool {
+        self.answer(Question::Cores).is_some_and(|chosen| chosen.entry.needs_goal)
+    }
+
     pub fn frequency_is_constant(&self) -> bool {
         self.is_constant(Question::Frequency)
     }

@@ -71,6 +71,38 @@ fn a_goal_is_the_clients_and_policies_work_towards_what_it_leaves_for_the_server
 }
 
 #[test]
+fn a_policy_with_a_goal_decides_from_afar_as_it_does_at_the_client() {
+    let text = |text: &str| Value::String(text.to_owned());
+    let of = |line: &str, dispatch: &str, (goal, outside): (&str, &str)| {
+        let mut set = vec![
+            ("goal", text(goal)),
+            ("server.dispatch", text(dispatch)),
+            ("server.outside", text(outside)),
+            ("run.utilisation", Value::Float(0.2)),
+            ("run.requests", Value::Integer(400_000)),
+        ];
+        if dispatch == "connections" {
+            set.push(("workload.connections", Value::Integer(64)));
+        }
+        let outcome = run(&set, line, 1);
+        (outcome.active, outcome.power.cpu_watts)
+    };
+    for (line, dispatch) in [
+        ("joint", "shared"),
+        ("joint-plan", "shared"),
+        ("carb-goal", "shared"),
+        ("joint", "connections"),
+        ("peafowl + menu", "connections"),
+        ("menu + uncore", "shared"),
+        ("menu + pegasus", "shared"),
+        ("menu + crescendo", "random"),
+    ] {
+        let far = of(line, dispatch, ("1300us@p99", "1ms"));
+        assert_eq!(of(line, dispatch, ("300us@p99", "0s")), far, "{line}, {dispatch}");
+    }
+}
+
+#[test]
 fn the_power_of_a_story_has_the_interval_of_whole_runs() {
     let text = |text: &str| Value::String(text.to_owned());
     let set = [
