@@ -116,15 +116,18 @@ impl Engine {
     pub(super) fn piece_done(&mut self, core: usize, task: &Task) {
         let pieces = self.pieces.get_mut(task.request);
         pieces.left -= 1;
+        pieces.done_ns[0] += task.compute_ns;
+        pieces.done_ns[1] += task.memory_ns;
         if pieces.left == 0 {
             if self.second_round(task) || self.last_call(core, task.request) {
                 return;
             }
+            let [compute_ns, memory_ns] = self.pieces.get_mut(task.request).done_ns;
             self.pieces.remove(task.request);
             if self.quiescing.is_some() {
                 self.phase(task.request, Phase::Ends);
             }
-            let whole = Task { request: WHOLE, ..*task };
+            let whole = Task { request: WHOLE, compute_ns, memory_ns, ..*task };
             self.leave(core, &whole);
         } else if self.has_phases() {
             self.submit(core, task.request);

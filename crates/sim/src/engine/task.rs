@@ -55,6 +55,8 @@ pub struct Pieces {
     pub ticket: u32,
     /// The time when the request was due.
     pub arrived_ns: u64,
+    /// Computing of the pieces that are done, and their waiting for memory.
+    pub done_ns: [u64; 2],
     /// The work that is left after the device answers.
     pub compute_ns: u64,
     /// The same, memory's share.

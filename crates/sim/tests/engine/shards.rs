@@ -1,9 +1,11 @@
 //! Requests that fork, against closed forms.
 
 use super::queues::{found, near, table};
-use super::{document, run};
+use super::{document, run, task};
+use sim::Document;
 use sim::exact::ResponseTime;
 use sim::outcome::Estimate;
+use sim::scenario::Estimates;
 use toml::Value;
 
 /// The mean response time of a request that forks to two servers with a queue each and joins again,
@@ -47,6 +49,19 @@ fn one_shard_onto_idle_cores_is_the_shared_queue() {
     for policies in ["menu", "poll", "rubik"] {
         assert_eq!(run(&forked, policies, 3), run(&shared, policies, 3), "{policies}");
     }
+}
+
+/// Hurry-up's search engine: five shards of some 50 ms, then five answers of 0.5 ms. By the answers alone one
+/// slow core would do, and clients that wait would never say otherwise.
+#[test]
+fn cores_are_counted_for_the_whole_work_of_a_request_that_forks() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers/hurry-up/low.toml");
+    let text = "base = \"base.toml\"\ngoal = \"525ms@p99\"\n[workload]\nclass = \"shared:low\"\n\
+                [run]\nrequests = 20_000\n";
+    let document = Document::parse(file.as_ref(), text, &Estimates::default()).expect("a scenario");
+    let outcome = task(document, "joint", 1).run().expect("a run");
+    let p99_ms = outcome.responses.p99_ns.expect("a tail").value / 1e6;
+    assert!(p99_ms < 525.0 * 1.03 && outcome.power.cpu_watts < 32.0, "{p99_ms} ms, {:?}", outcome.power);
 }
 
 /// Mean and 99th percentile of constant services of 10 us at a trickle, in such services.
