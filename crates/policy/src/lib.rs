@@ -17,6 +17,7 @@
 //! - [`scheduling`]: one of them, or none, as the store drives it.
 //! - [`active_idle`]: how deep the CPUs of active workers may sleep.
 //! - [`frequency`]: how fast the cores run.
+//! - [`error_budget`]: how near to its goal a policy may aim, by the requests that missed it.
 //! - [`hot`]: which function of a service tells that a request is being worked on, and the clock
 //!   that light requests are cheapest at.
 //! - [`wake_plan`]: which CPUs are awake in time for work that can be foreseen.
@@ -35,6 +36,7 @@ pub mod active_idle;
 pub mod all_awake;
 pub mod carb;
 pub mod check;
+pub mod error_budget;
 pub mod frequency;
 pub mod governing;
 pub mod hot;

@@ -149,12 +149,14 @@ fn a_step_to_nine_times_the_load_is_answered_within_a_millisecond() {
         // queue.
         let late_us = if way.0 == Queueing::Shared { 300.0 } else { 400.0 };
         assert!(first.p99_us < late_us, "{way:?} {first:?}");
+        // The budget that little load has left may be spent.
+        let most_us = 300.0 * Params::default().aims[1];
         for _ in 0..5 {
             let then = run(&mut server, 10.0, 700e3);
-            assert!(then.p99_us < 300.0 + then.error_us, "{way:?} {then:?}");
+            assert!(then.p99_us < most_us + then.error_us, "{way:?} {then:?}");
         }
         let settled = run(&mut server, 500.0, 700e3);
-        assert!(settled.p99_us < 300.0 && settled.surging < 0.1, "{way:?} {settled:?}");
+        assert!(settled.p99_us < 300.0 + settled.error_us && settled.surging < 0.1, "{way:?} {settled:?}");
     }
 }
 

@@ -18,7 +18,7 @@
 //! load's need. Three things make up for the model's limits:
 //! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is
 //!   missed by jumps of the load, which teach the model nothing, has plans made for the peaks
-//!   (`reserve`); with an error budget the aim follows the misses (`budget`);
+//!   (`reserve`); with a gain the aim follows the misses ([`ErrorBudget`]);
 //! - more requests in the system than the active cores can do in time are an *alarm*. If the
 //!   fastest operating point is not enough, it begins a *surge*: as many cores as the queue and the
 //!   present rate need are woken, and all run in the fastest operating point until the queue is
@@ -42,10 +42,9 @@
 //! event is constant, and nothing is allocated but when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a
-//! `pace`; `search` chooses; `guard` watches; `correction`, `reserve` and `budget` learn.
+//! `pace`; `search` chooses; `guard` watches; `correction` and `reserve` learn.
 
 mod arrivals;
-mod budget;
 mod chain;
 mod correction;
 mod guard;
@@ -64,9 +63,9 @@ pub use params::{ENTRY, Params, Queueing};
 pub use server::Server;
 
 use crate::SleepState;
+use crate::error_budget::ErrorBudget;
 use crate::frequency::{PointIndex, PointTable};
 use arrivals::{Arrivals, Load};
-use budget::Budget;
 use correction::{Correction, Kind};
 use guard::Guard;
 use machine::{CstateIndex, Duration, Instant};
@@ -122,7 +121,7 @@ pub struct Joint {
     service: Service,
     correction: Correction,
     reserve: Reserve,
-    budget: Budget,
+    budget: ErrorBudget,
 }
 
 impl Joint {
@@ -133,9 +132,7 @@ impl Joint {
     /// Without a core or an idle state.
     pub fn new(params: Params, cores: u16, points: &PointTable, states: &[SleepState], now: Instant) -> Self {
         assert!(cores > 0 && !states.is_empty(), "a server has cores, and each an idle state");
-        let matters_ns = params.target_ns() * NO_MATTER;
-        let deep = states.iter().rposition(|state| state.exit_latency.as_nanos() as f64 <= matters_ns);
-        let ready = CstateIndex(deep.unwrap_or(0) as u8);
+        let ready = ready(states, params.target_ns() * NO_MATTER);
         let base = Base { active: cores, speed: Speed::Steady(points.fastest()), idle: ready };
         Self {
             params,
@@ -155,7 +152,7 @@ impl Joint {
             service: Service::new(),
             correction: Correction::new(params.queueing),
             reserve: Reserve::new(&params, now),
-            budget: Budget::new(&params),
+            budget: ErrorBudget::new(params.aim),
         }
     }
 
@@ -199,7 +196,7 @@ impl Joint {
         self.in_system = in_system;
         self.service.record(compute, memory);
         self.correction.record(response);
-        self.budget.record(response, &self.params);
+        self.budget.record(response, self.params.target);
         if self.base.active < self.cores {
             self.reserve.record(response);
         }
@@ -298,7 +295,7 @@ impl Joint {
         let target_ns = self.params.target_ns();
         let predicted_ns = seen.map(|rated| self.params.expected_ns(rated.tail_ns));
         self.correction.end_epoch(self.base.speed.kind(), predicted_ns, &self.params);
-        self.budget.end_epoch(&self.params);
+        self.budget.end_epoch(now, &self.params.terms());
         let (correction, aim) = (&self.correction, self.budget.aim());
         let goal_ns = |kind: Kind| aim * target_ns / correction.factor(kind);
         let mut search = Search::new(model, dvfs_ns);
@@ -331,9 +328,19 @@ impl Joint {
         self.watch();
     }
 
+    /// Where the aim cannot be lowered any more, a tenth of the exit latency matters as well.
     fn strongest(&self) -> Base {
-        Base { active: self.cores, speed: Speed::Steady(self.points.fastest()), idle: self.ready }
+        let matters_ns = self.params.target_ns() * NO_MATTER / 10.0;
+        let is_overspent = self.budget.aim() <= self.params.aims[0];
+        let idle = if is_overspent { ready(&self.states, matters_ns) } else { self.ready };
+        Base { active: self.cores, speed: Speed::Steady(self.points.fastest()), idle }
     }
+}
+
+/// The deepest state whose exit latency is no more than this, or the shallowest.
+fn ready(states: &[SleepState], matters_ns: f64) -> CstateIndex {
+    let deep = states.iter().rposition(|state| state.exit_latency.as_nanos() as f64 <= matters_ns);
+    CstateIndex(deep.unwrap_or(0) as u8)
 }
 
 /// An exit latency of this part of the goal is no matter to it \[D\]: a search engine's cores, with

@@ -3,6 +3,7 @@
 use super::Server;
 use crate::Scheduling;
 use crate::check::Check;
+use crate::error_budget::Terms;
 use crate::kind::{Make, Placed, Placement};
 use crate::peafowl;
 use crate::registry::{
@@ -79,6 +80,9 @@ pub struct Params {
     pub aim: f64,
     pub budget_gain: f64,
     #[serde(with = "machine::duration_text")]
+    pub budget_window: Duration,
+    pub aims: [f64; 2],
+    #[serde(with = "machine::duration_text")]
     pub epoch: Duration,
     #[serde(with = "machine::duration_text")]
     pub epoch_after_jump: Duration,
@@ -113,7 +117,11 @@ impl Check for Params {
             "budget_gain",
             "how much of the error budget that is left, or overspent, moves the aim at once",
         )
-        .source("ours; 0 keeps the aim, 0.1 ends at the goal"),
+        .source("ours; 0 keeps the aim"),
+        time("budget_window", "the time over which the misses are to be those that the goal allows")
+            .above_zero()
+            .source("ours"),
+        list("aims", "least and most that the aim may be, in targets").around_one().source("ours"),
         time("epoch", "time between two plans")
             .at_least(Duration::from_micros(100))
             .source("as Rubik's tables: some thousand requests at the papers' rates"),
@@ -149,7 +157,9 @@ impl Default for Params {
             queueing: Queueing::Shared,
             graded: true,
             aim: 0.95,
-            budget_gain: 0.0,
+            budget_gain: 0.1,
+            budget_window: Duration::from_secs(60),
+            aims: [0.5, 1.2],
             epoch: Duration::from_millis(100),
             epoch_after_jump: Duration::from_millis(5),
             paced_elsewhere: false,
@@ -165,6 +175,16 @@ impl Default for Params {
 }
 
 impl Params {
+    pub(super) fn terms(&self) -> Terms {
+        Terms {
+            target: self.target,
+            missable: 1.0 - self.quantile(),
+            gain: self.budget_gain,
+            aims: self.aims,
+            window: self.budget_window,
+        }
+    }
+
     /// The quantile, where a tail can be measured.
     pub(super) fn quantile(&self) -> f64 {
         // A value that is no number asks for the most.

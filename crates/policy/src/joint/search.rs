@@ -291,7 +291,8 @@ mod tests {
                 let patience =
                     |step| (goal_ns - search.dvfs_ns - search.exit_ns(idle)) * PATIENCE_STEP.powi(step);
                 let patient = |patience_ns: &f64| *patience_ns >= QUICK_CLOCK * search.dvfs_ns;
-                let graded = (0..PATIENCES).map(patience).filter(patient);
+                let steps = if lowest == search.model.points.fastest() { 0 } else { PATIENCES };
+                let graded = (0..steps).map(patience).filter(patient);
                 let speeds: Vec<Speed> =
                     steady.chain(graded.map(|patience_ns| Speed::Graded(lowest, patience_ns))).collect();
                 for speed in speeds {

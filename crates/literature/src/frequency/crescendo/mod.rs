@@ -14,7 +14,7 @@
 //! being as old as it, would still be in time. So a request that had to wait gets a faster
 //! schedule, as does one whose clock came late. Requests that wait behind the head are Rubik's
 //! matter: while there are any, the operating point is at least the one that Rubik asks for.
-//! Rubik's feedback corrects the goal by the measured tail.
+//! An [`ErrorBudget`] moves the goal, so that as many requests miss it as it allows.
 //!
 //! A stay costs more than the core: while one core is awake, the package is. That part, `shared`,
 //! ends only where no other request keeps the package awake, which of Poisson arrivals to plenty of
@@ -34,6 +34,7 @@ pub use server::Server;
 use super::rubik::{Head, Rubik};
 use super::{PointIndex, PointTable};
 use machine::{Duration, Instant};
+use policy::error_budget::ErrorBudget;
 use policy::frequency::log_histogram::LogHistogram;
 use schedule::{Cost, Schedules};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,7 @@ pub struct Crescendo {
     memory_ns: f64,
     stays_ns: f64,
     began: Option<Instant>,
+    budget: ErrorBudget,
     schedules: Option<Schedules>,
 }
 
@@ -64,11 +66,12 @@ impl Crescendo {
         Self {
             params,
             points: *points,
-            rubik: Rubik::new(params.rubik, points),
+            rubik: Rubik::new(params.rubik(), points),
             compute: LogHistogram::new(),
             memory_ns: 0.0,
             stays_ns: 0.0,
             began: None,
+            budget: ErrorBudget::new(1.0),
             schedules: None,
         }
     }
@@ -87,6 +90,7 @@ impl Crescendo {
         self.compute.record(compute);
         self.memory_ns += memory.as_nanos() as f64;
         self.stays_ns += response.as_nanos() as f64;
+        self.budget.record(response, self.params.rubik.target);
     }
 
     /// When to call [`Self::handle_timeout`]; never while no request completes.
@@ -97,6 +101,8 @@ impl Crescendo {
     /// Ends the windows that are over.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.rubik.handle_timeout(now);
+        self.budget.end_epoch(now, &self.params.terms());
+        self.rubik.set_target(self.params.rubik.target.scale(self.budget.aim()));
         let enough = u64::from(self.params.rubik.samples_min.max(1));
         let window = self.began.map_or(Duration::ZERO, |began| now.since(began));
         if self.compute.total() >= enough && window >= self.params.rubik.rebuild_every {

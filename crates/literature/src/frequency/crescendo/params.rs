@@ -1,9 +1,10 @@
 use super::Server;
 use crate::frequency::rubik;
-use machine::Microwatts;
+use machine::{Duration, Microwatts};
 use policy::check::Check;
+use policy::error_budget::Terms;
 use policy::kind::Make;
-use policy::registry::{Entry, Parameter, Question, Queues, Word, power, settings, table};
+use policy::registry::{Entry, Parameter, Question, Queues, Word, power, settings, share, table, time};
 use serde::{Deserialize, Serialize};
 
 pub static ENTRY: Entry = Entry {
@@ -33,12 +34,15 @@ pub static ENTRY: Entry = Entry {
     ..Entry::of::<Params>()
 };
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Params {
     pub rubik: rubik::Params,
     pub asleep: Microwatts,
     pub shared: Microwatts,
+    pub budget_gain: f64,
+    #[serde(with = "machine::duration_text")]
+    pub budget_window: Duration,
 }
 
 impl Check for Params {
@@ -51,10 +55,49 @@ impl Check for Params {
         power("asleep", "what a core draws that has nothing to do").given("the machine"),
         power("shared", "what the rest of the machine draws only because a core is awake")
             .given("the machine"),
+        share(
+            "budget_gain",
+            "how much of the error budget that is left, or overspent, moves the target at once; 0 has Rubik's \
+             feedback instead",
+        )
+        .source("ours"),
+        time("budget_window", "the time over which the misses are to be those that the goal allows")
+            .above_zero()
+            .source("ours"),
     ];
 }
 
+impl Default for Params {
+    fn default() -> Self {
+        Self {
+            rubik: rubik::Params::default(),
+            asleep: Microwatts(0),
+            shared: Microwatts(0),
+            budget_gain: 0.5,
+            budget_window: Duration::from_secs(60),
+        }
+    }
+}
+
 impl Params {
+    /// Rubik's, without its feedback where the budget takes its place.
+    pub(super) fn rubik(&self) -> rubik::Params {
+        match self.budget_gain > 0.0 {
+            true => rubik::Params { proportional_gain: 0.0, integral_gain: 0.0, ..self.rubik },
+            false => self.rubik,
+        }
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        Terms {
+            target: self.rubik.target,
+            missable: 1.0 - self.quantile(),
+            gain: self.budget_gain,
+            aims: self.rubik.factor_bounds,
+            window: self.budget_window,
+        }
+    }
+
     /// The quantile of work up to which a request is planned for; beyond it, it runs in the fastest
     /// operating point.
     pub(super) fn quantile(&self) -> f64 {

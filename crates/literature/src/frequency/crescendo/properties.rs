@@ -18,6 +18,7 @@ fn taught(requests: &[(f64, f64)], shared_watts: f64) -> Crescendo {
         rubik: rubik::Params::default(),
         asleep: Microwatts::from_watts(0.1),
         shared: Microwatts::from_watts(shared_watts),
+        ..Params::default()
     };
     let mut crescendo = Crescendo::new(params, &nine_points());
     for (at, (compute, memory)) in requests.iter().cycle().take(1_000).enumerate() {

@@ -182,6 +182,12 @@ impl Rubik {
         self.params.target.scale(self.feedback.factor())
     }
 
+    /// Decisions work towards another target from now on.
+    pub fn set_target(&mut self, target: Duration) {
+        self.params.target = target;
+        self.set_budget();
+    }
+
     fn rebuild(&mut self) {
         let quantile = self.params.quantile();
         let mut table = |measured: &LogHistogram| {
