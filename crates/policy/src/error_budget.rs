@@ -97,7 +97,8 @@ impl ErrorBudget {
         let left = (allowed * spendable - late) / self.largest;
         let [least, most] = terms.aims;
         let step = terms.gain / -terms.missable.ln() * left.max(-WORST);
-        self.aim = (self.aim + step).clamp(least, most);
+        // An aim that was given beyond the bounds stays, and comes back no further than to them.
+        self.aim = (self.aim + step).clamp(least.min(self.aim), most.max(self.aim));
         (self.late, self.seen) = (0, 0);
     }
 }
@@ -137,7 +138,12 @@ mod tests {
 
     #[test]
     fn without_a_gain_the_aim_is_the_parameter() {
-        assert_eq!(aims(0.0, [3_000]), [0.95]);
+        for aim in [0.3, 0.95] {
+            let mut budget = ErrorBudget::new(aim);
+            (0..3_000).for_each(|_| budget.record(TARGET * 2, TARGET));
+            budget.end_epoch(Instant::ZERO, &terms(0.0));
+            assert_eq!(budget.aim(), aim);
+        }
     }
 
     /// Requests miss more often the higher the aim is, as of an exponential tail; the first ten rounds have
