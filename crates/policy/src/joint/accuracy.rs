@@ -2,7 +2,7 @@
 //! and Wolfowitz's recursion, a simulation of nothing but the queue, where there are none.
 
 use super::chain::{Chain, Links};
-use super::model::Running;
+use super::model::{Running, Siblings};
 use super::pace::Pace;
 use super::random::Random;
 use super::service::Shape;
@@ -51,7 +51,17 @@ fn predicted(shape: &Shape, queueing: Queueing, cores: u16, load: f64, scv: f64,
     let points = points_at(&[1_000]);
     let rate = load * f64::from(cores) / shape.mean_ns;
     let states = states();
-    let model = Model { shape, rate, scv, quantile, queueing, cores, points: &points, states: &states };
+    let model = Model {
+        shape,
+        rate,
+        scv,
+        quantile,
+        queueing,
+        cores,
+        siblings: Siblings::NONE,
+        points: &points,
+        states: &states,
+    };
     model.steady(cores, points.fastest()).unwrap().1 / shape.mean_ns
 }
 
@@ -135,8 +145,17 @@ fn predicted_graded(shape: &Shape, servers: u16, load: f64, patience: f64) -> (f
     let states = states();
     let rate = load * f64::from(servers) / shape.mean_ns;
     let (queueing, cores) = (Queueing::Shared, servers);
-    let model =
-        Model { shape, rate, scv: 1.0, quantile: 0.99, queueing, cores, points: &points, states: &states };
+    let model = Model {
+        shape,
+        rate,
+        scv: 1.0,
+        quantile: 0.99,
+        queueing,
+        cores,
+        siblings: Siblings::NONE,
+        points: &points,
+        states: &states,
+    };
     let service_ns = |point| model.service_ns(point);
     let pace = Pace::graded(PointIndex(1), f64::from(servers), patience * shape.mean_ns, &points, service_ns);
     let chain = Chain::new(model, &Links::new(&model, servers).unwrap(), &pace);
@@ -254,6 +273,7 @@ fn tail_and_power_of_a_plan_are_what_the_server_measures() {
             quantile: 0.99,
             queueing,
             cores: CORES,
+            siblings: Siblings::NONE,
             points: &points,
             states: &states,
         };
@@ -293,7 +313,17 @@ fn a_state_breaks_even_at_the_target_residency_of_the_table() {
                 let (rate, queueing) = (1.0 / gap_ns, Queueing::PerCore);
                 let (scv, quantile, cores) = (1.0, 0.99, 1);
                 let (shape, points, states) = (&shape, &points, &states[..]);
-                let model = Model { shape, rate, scv, quantile, queueing, cores, points, states };
+                let model = Model {
+                    shape,
+                    rate,
+                    scv,
+                    quantile,
+                    queueing,
+                    cores,
+                    siblings: Siblings::NONE,
+                    points,
+                    states,
+                };
                 let exit_ns = states[idle].exit_latency.as_nanos() as f64;
                 model.power(1, idle, &running) * (gap_ns + exit_ns)
             };

@@ -286,6 +286,7 @@ impl Joint {
             quantile,
             queueing: self.params.queueing,
             cores: self.cores,
+            siblings: self.params.siblings(),
             points: &self.points,
             states: &self.states,
         };
@@ -312,7 +313,7 @@ impl Joint {
             })
         });
         let rated = stays.or(best);
-        let base = rated.map_or(self.strongest(), |rated| rated.base);
+        let base = rated.map_or_else(|| self.strongest(&model), |rated| rated.base);
         let factor = correction.factor(base.speed.kind());
         self.guard = Guard::new(&model, base, rated.as_ref(), &self.params, target_ns / factor.max(1.0));
         if base.speed.kind() != self.base.speed.kind() {
@@ -328,12 +329,16 @@ impl Joint {
         self.watch();
     }
 
-    /// Where the aim cannot be lowered any more, a tenth of the exit latency matters as well.
-    fn strongest(&self) -> Base {
+    /// Of least tail. Where the aim cannot be lowered any more, a tenth of the exit latency matters as well.
+    fn strongest(&self, model: &Model<'_>) -> Base {
         let matters_ns = self.params.target_ns() * NO_MATTER / 10.0;
         let is_overspent = self.budget.aim() <= self.params.aims[0];
         let idle = if is_overspent { ready(&self.states, matters_ns) } else { self.ready };
-        Base { active: self.cores, speed: Speed::Steady(self.points.fastest()), idle }
+        let point = self.points.fastest();
+        let tail_ns = |active| model.steady(active, point).map_or(f64::INFINITY, |(_, tail_ns)| tail_ns);
+        let whole = self.params.whole_cores.min(self.cores);
+        let active = if tail_ns(whole) < tail_ns(self.cores) { whole } else { self.cores };
+        Base { active, speed: Speed::Steady(point), idle }
     }
 }
 

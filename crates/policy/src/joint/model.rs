@@ -50,8 +50,23 @@ pub(super) struct Model<'a> {
     pub quantile: f64,
     pub queueing: Queueing,
     pub cores: u16,
+    pub siblings: Siblings,
     pub points: &'a PointTable,
     pub states: &'a [SleepState],
+}
+
+/// Threads that share a core, and how fast they are then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Siblings {
+    /// So many CPUs have a core to themselves; the others are their siblings.
+    pub whole_cores: u16,
+    /// The speed of both while both work, relative to one alone.
+    pub shared_speed: f64,
+}
+
+#[cfg(test)]
+impl Siblings {
+    pub const NONE: Self = Self { whole_cores: u16::MAX, shared_speed: 1.0 };
 }
 
 /// One of the queues: how many cores serve it, how many requests come to it.
@@ -102,7 +117,7 @@ impl Model<'_> {
     /// beyond the stability bound.
     pub fn steady(&self, active: u16, point: PointIndex) -> Option<(Running, f64)> {
         let cores = f64::from(active);
-        let stretch = self.shape.stretch(self.points.speed(point));
+        let stretch = self.shape.stretch(self.points.speed(point)) * self.sibling_stretch(active, point);
         let busy = self.rate * self.shape.mean_ns * stretch;
         let load = busy / cores;
         if load.is_nan() || load > STABLE {
@@ -133,6 +148,15 @@ impl Model<'_> {
             deviation: (variance * queues).sqrt(),
         };
         Some((running, tail_ns))
+    }
+
+    /// How much longer work takes because siblings work as well. Each CPU works for as much of the time as all
+    /// do.
+    pub fn sibling_stretch(&self, active: u16, point: PointIndex) -> f64 {
+        let pairs = active.saturating_sub(self.siblings.whole_cores);
+        let load = (self.rate * self.service_ns(point) / f64::from(active)).min(1.0);
+        let meets = load * (2.0 * f64::from(pairs) / f64::from(active)).min(1.0);
+        1.0 / (1.0 - meets * (1.0 - self.siblings.shared_speed))
     }
 
     /// Power of all cores, those that are not active in the deepest state.

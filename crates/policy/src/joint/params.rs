@@ -1,6 +1,7 @@
 //! Every constant of the policy, and the registry entries.
 
 use super::Server;
+use super::model::Siblings;
 use crate::Scheduling;
 use crate::check::Check;
 use crate::error_budget::Terms;
@@ -53,6 +54,8 @@ impl Params {
                 Queues::Shared => Queueing::Shared,
                 Queues::PerCore | Queues::Connections => Queueing::PerCore,
             },
+            whole_cores: around.platform.map_or(plain.whole_cores, |of| of.sockets * of.cores_per_socket),
+            shared_speed: around.platform.map_or(plain.shared_speed, |of| of.shared_thread_speed),
             ..plain
         }
     }
@@ -96,6 +99,8 @@ pub struct Params {
     #[serde(with = "machine::duration_text")]
     pub peak_half_life: Duration,
     pub worth_changing: f64,
+    pub whole_cores: u16,
+    pub shared_speed: f64,
 }
 
 impl Check for Params {
@@ -146,6 +151,10 @@ impl Check for Params {
             .source("ours: beyond, it is not the model that errs"),
         time("peak_half_life", "for how long a peak of the load counts by half").above_zero().source("ours"),
         share("worth_changing", "another plan must save this share of the power").source("ours"),
+        count("whole_cores", "CPUs that have a core to themselves; the others are their siblings")
+            .above_zero()
+            .given("the machine"),
+        share("shared_speed", "a CPU's speed while its sibling works too").above_zero().given("the machine"),
     ];
 }
 
@@ -170,11 +179,17 @@ impl Default for Params {
             correction_bounds: [0.7, 2.5],
             peak_half_life: Duration::from_secs(10),
             worth_changing: 0.01,
+            whole_cores: u16::MAX,
+            shared_speed: 1.0,
         }
     }
 }
 
 impl Params {
+    pub(super) fn siblings(&self) -> Siblings {
+        Siblings { whole_cores: self.whole_cores, shared_speed: self.shared_speed }
+    }
+
     pub(super) fn terms(&self) -> Terms {
         Terms {
             target: self.target,

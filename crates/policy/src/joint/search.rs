@@ -111,7 +111,7 @@ impl<'a> Search<'a> {
             Speed::Graded(lowest, patience_ns) => {
                 let links = Links::new(&self.model, active)?;
                 let chain = self.chain(&links, active, lowest, patience_ns);
-                (chain.running(), chain.tail_ns() + self.dvfs_ns)
+                (chain.running(), chain.tail_ns() * self.model.sibling_stretch(active, lowest) + self.dvfs_ns)
             }
         };
         let power = self.model.power(active, idle.index(), &running);
@@ -229,7 +229,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let chain = self.chain(&links, active, lowest, patience_ns);
-            if chain.beyond(room_ns) <= misses {
+            if chain.beyond(room_ns / self.model.sibling_stretch(active, lowest)) <= misses {
                 (keeping, found) = (middle, Some((patience_ns, chain.running())));
                 *known = middle;
             } else {
@@ -270,7 +270,7 @@ fn below(point: PointIndex) -> Option<PointIndex> {
 #[cfg(test)]
 mod tests {
     use super::super::accuracy::{exponential, hyperexponential, lognormal, shape};
-    use super::super::model::STABLE;
+    use super::super::model::{STABLE, Siblings};
     use super::super::params::Queueing;
     use super::super::simulated::{points, states};
     use super::*;
@@ -322,8 +322,8 @@ mod tests {
             let (points, states) = (points(), states());
             let queueing = if per_core { Queueing::PerCore } else { Queueing::Shared };
             let (rate, cores) = (load * 10.0 / shape.mean_ns, 10);
-            let (points, states) = (&points, &states);
-            let model = Model { shape: &shape, rate, scv, quantile: 0.99, queueing, cores, points, states };
+            let (points, states, shape, siblings) = (&points, &states, &shape, Siblings::NONE);
+            let model = Model { shape, rate, scv, quantile: 0.99, queueing, cores, siblings, points, states };
             let goal_ns = goal_us * 1e3;
             let found = Search::new(model, 10e3).best(goal_ns, Some(goal_ns));
             let mut search = Search::new(model, 10e3);

@@ -1,8 +1,8 @@
 //! How many cores new work may go to, where connections are not moved one by one.
 //!
-//! The set of active cores is a prefix of one order: sockets one after the other, in each the
-//! cores, of each core both threads, so that parking takes whole cores and then whole sockets. A
-//! core that is parked ends the work that it has begun and that is queued at it, and takes no more.
+//! The set of active cores is a prefix of the CPUs' numbers: the first thread of each core, socket by
+//! socket, and then their siblings, so that parking takes siblings, cores and whole sockets. A core that is
+//! parked ends the work that it has begun and that is queued at it, and takes no more.
 //! Policies that let the whole machine sleep are in `system_sleep`.
 
 use super::cpu_set::CpuSet;
@@ -167,7 +167,7 @@ impl Engine {
             return;
         }
         let mut active = CpuSet::default();
-        self.parking_order().take(wanted).for_each(|cpu| active.insert(cpu));
+        (0..wanted).for_each(|cpu| active.insert(cpu));
         let was = std::mem::replace(&mut self.active, active);
         self.active_count = active.len();
         if self.core_policy.active_limit != Duration::MAX {
@@ -190,15 +190,6 @@ impl Engine {
             let limit = if self.active.contains(cpu) { limit } else { Duration::MAX };
             self.limit_idle(cpu, limit.as_nanos());
         }
-    }
-
-    /// Cores in the order in which they are kept awake.
-    fn parking_order(&self) -> impl Iterator<Item = usize> + use<> {
-        let workers = self.setup.workers;
-        let threads = usize::from(self.setup.platform.threads_per_core);
-        let cores = self.hardware.cpus() / threads;
-        let all = (0..cores).flat_map(move |core| (0..threads).map(move |thread| core + thread * cores));
-        all.filter(move |&cpu| cpu < workers)
     }
 
     /// The core that the policy routes a request to; `None`: where it would go by itself.
