@@ -8,9 +8,9 @@
 //!
 //! A round lasts until the goal would have allowed some dozens of misses, or as many have come: clients that
 //! wait for each answer ask less the later it is, and a policy that waits for many requests would never see
-//! that all of them are late. Response times whose tail is
-//! exponential miss the target `1 / -ln(1 - quantile)` more often for each share by which their tail is
-//! longer, so the gain is divided by that: a gain of 1 mends in one round all of the error that it saw.
+//! that all of them are late. Response times whose tail is exponential miss the target
+//! `1 / -ln(1 - quantile)` more often for each share by which their tail is longer, so the gain is divided by
+//! that: a gain of 1 mends in one round all of the error that it saw.
 //!
 //! A peak at which nothing keeps the goal overspends the budget whatever the aim. That *debt* is paid back
 //! within the operator's window: while there is one, fewer misses are allowed, by four times its share of
@@ -97,7 +97,7 @@ impl ErrorBudget {
         let left = (allowed * spendable - late) / self.largest;
         let [least, most] = terms.aims;
         let step = terms.gain / -terms.missable.ln() * left.max(-WORST);
-        // An aim that was given beyond the bounds stays, and comes back no further than to them.
+        // An aim that was given beyond a bound goes no further.
         self.aim = (self.aim + step).clamp(least.min(self.aim), most.max(self.aim));
         (self.late, self.seen) = (0, 0);
     }

@@ -50,18 +50,8 @@ pub(super) fn shape(draw: Draw, quantile: f64) -> Shape {
 fn predicted(shape: &Shape, queueing: Queueing, cores: u16, load: f64, scv: f64, quantile: f64) -> f64 {
     let points = points_at(&[1_000]);
     let rate = load * f64::from(cores) / shape.mean_ns;
-    let states = states();
-    let model = Model {
-        shape,
-        rate,
-        scv,
-        quantile,
-        queueing,
-        cores,
-        siblings: Siblings::NONE,
-        points: &points,
-        states: &states,
-    };
+    let (states, siblings) = (&states(), Siblings::NONE);
+    let model = Model { shape, rate, scv, quantile, queueing, cores, siblings, points: &points, states };
     model.steady(cores, points.fastest()).unwrap().1 / shape.mean_ns
 }
 
@@ -142,20 +132,10 @@ fn simulated_graded(draw: Draw, servers: usize, load: f64, patience: f64, count:
 
 fn predicted_graded(shape: &Shape, servers: u16, load: f64, patience: f64) -> (f64, f64) {
     let points = points();
-    let states = states();
+    let (states, siblings) = (&states(), Siblings::NONE);
     let rate = load * f64::from(servers) / shape.mean_ns;
-    let (queueing, cores) = (Queueing::Shared, servers);
-    let model = Model {
-        shape,
-        rate,
-        scv: 1.0,
-        quantile: 0.99,
-        queueing,
-        cores,
-        siblings: Siblings::NONE,
-        points: &points,
-        states: &states,
-    };
+    let (queueing, cores, scv, quantile) = (Queueing::Shared, servers, 1.0, 0.99);
+    let model = Model { shape, rate, scv, quantile, queueing, cores, siblings, points: &points, states };
     let service_ns = |point| model.service_ns(point);
     let pace = Pace::graded(PointIndex(1), f64::from(servers), patience * shape.mean_ns, &points, service_ns);
     let chain = Chain::new(model, &Links::new(&model, servers).unwrap(), &pace);
@@ -311,19 +291,9 @@ fn a_state_breaks_even_at_the_target_residency_of_the_table() {
             let of_a_sleep = |idle: usize, gap_ns: f64| {
                 let running = Running { busy: 0.0, work_power: 0.0, waits: 0.0, number: 0.0, deviation: 0.0 };
                 let (rate, queueing) = (1.0 / gap_ns, Queueing::PerCore);
-                let (scv, quantile, cores) = (1.0, 0.99, 1);
+                let (scv, quantile, cores, siblings) = (1.0, 0.99, 1, Siblings::NONE);
                 let (shape, points, states) = (&shape, &points, &states[..]);
-                let model = Model {
-                    shape,
-                    rate,
-                    scv,
-                    quantile,
-                    queueing,
-                    cores,
-                    siblings: Siblings::NONE,
-                    points,
-                    states,
-                };
+                let model = Model { shape, rate, scv, quantile, queueing, cores, siblings, points, states };
                 let exit_ns = states[idle].exit_latency.as_nanos() as f64;
                 model.power(1, idle, &running) * (gap_ns + exit_ns)
             };

@@ -329,7 +329,7 @@ impl Joint {
         self.watch();
     }
 
-    /// Of least tail. Where the aim cannot be lowered any more, a tenth of the exit latency matters as well.
+    /// Of least tail. Where the aim cannot be lowered any more, a tenth as long an exit latency matters.
     fn strongest(&self, model: &Model<'_>) -> Base {
         let matters_ns = self.params.target_ns() * NO_MATTER / 10.0;
         let is_overspent = self.budget.aim() <= self.params.aims[0];
