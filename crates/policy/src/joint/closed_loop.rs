@@ -140,8 +140,8 @@ fn cores_of_a_patient_service_are_ready_in_the_deepest_state() {
 #[test]
 fn a_step_to_nine_times_the_load_is_answered_within_a_millisecond() {
     for (queueing, graded) in EVERY_WAY {
-        // With an error budget, what little load has left of it may be spent after the step, and the tail
-        // ends at the goal.
+        // An error budget that little load has left may be spent after the step, and the tail ends at the
+        // goal.
         let budget = (0.1, 300.0 * Params::default().aims[1], 300.0 * 1.03);
         for (budget_gain, most_us, settled_us) in [(0.0, 300.0, 300.0), budget] {
             let params = Params { budget_gain, queueing, graded, ..Params::default() };

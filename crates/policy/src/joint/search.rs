@@ -183,9 +183,6 @@ impl<'a> Search<'a> {
         let Some(goal_ns) = graded_goal_ns.filter(|_| fewer.point != Some(frugal)) else { return steady };
         let room_ns = goal_ns - self.exit_ns(idle) - self.dvfs_ns;
         let lowest = self.lowest_point(frugal, room_ns);
-        if lowest == self.model.points.fastest() {
-            return steady;
-        }
         let patience = self.most_patient(active, lowest, room_ns, &mut fewer.patience);
         let graded =
             patience.map(|(patience_ns, running)| candidate(Speed::Graded(lowest, patience_ns), running));
@@ -291,8 +288,7 @@ mod tests {
                 let patience =
                     |step| (goal_ns - search.dvfs_ns - search.exit_ns(idle)) * PATIENCE_STEP.powi(step);
                 let patient = |patience_ns: &f64| *patience_ns >= QUICK_CLOCK * search.dvfs_ns;
-                let steps = if lowest == search.model.points.fastest() { 0 } else { PATIENCES };
-                let graded = (0..steps).map(patience).filter(patient);
+                let graded = (0..PATIENCES).map(patience).filter(patient);
                 let speeds: Vec<Speed> =
                     steady.chain(graded.map(|patience_ns| Speed::Graded(lowest, patience_ns))).collect();
                 for speed in speeds {
