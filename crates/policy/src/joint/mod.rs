@@ -331,9 +331,9 @@ impl Joint {
 
     /// Of least tail. Where the aim cannot be lowered any more, a tenth as long an exit latency matters.
     fn strongest(&self, model: &Model<'_>) -> Base {
-        let matters_ns = self.params.target_ns() * NO_MATTER / 10.0;
         let is_overspent = self.budget.aim() <= self.params.aims[0];
-        let idle = if is_overspent { ready(&self.states, matters_ns) } else { self.ready };
+        let matters = if is_overspent { NO_MATTER / 10.0 } else { NO_MATTER };
+        let idle = ready(&self.states, self.params.target_ns() * matters);
         let point = self.points.fastest();
         let tail_ns = |active| model.steady(active, point).map_or(f64::INFINITY, |(_, tail_ns)| tail_ns);
         let whole = self.params.whole_cores.min(self.cores);

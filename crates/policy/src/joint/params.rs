@@ -154,7 +154,9 @@ impl Check for Params {
         count("whole_cores", "CPUs that have a core to themselves; the others are their siblings")
             .above_zero()
             .given("the machine"),
-        share("shared_speed", "a CPU's speed while its sibling works too").above_zero().given("the machine"),
+        share("shared_speed", "a CPU's speed while its sibling works too")
+            .above_zero_to(1.0)
+            .given("the machine"),
     ];
 }
 

@@ -116,14 +116,12 @@ impl Engine {
     pub(super) fn piece_done(&mut self, core: usize, task: &Task) {
         let pieces = self.pieces.get_mut(task.request);
         pieces.left -= 1;
-        pieces.done_ns[0] += task.compute_ns;
-        pieces.done_ns[1] += task.memory_ns;
+        pieces.done_ns = [pieces.done_ns[0] + task.compute_ns, pieces.done_ns[1] + task.memory_ns];
         if pieces.left == 0 {
             if self.second_round(task) || self.last_call(core, task.request) {
                 return;
             }
-            let [compute_ns, memory_ns] = self.pieces.get_mut(task.request).done_ns;
-            self.pieces.remove(task.request);
+            let [compute_ns, memory_ns] = self.pieces.remove(task.request).done_ns;
             if self.quiescing.is_some() {
                 self.phase(task.request, Phase::Ends);
             }

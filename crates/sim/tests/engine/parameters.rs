@@ -194,5 +194,10 @@ fn bounds_that_cross_are_refused_with_both_names() {
             "{bounds}"
         );
         assert!(said::<joint::Params>(&format!("correction_bounds = {bounds}")).contains("[0.5, 1.5]"));
+        assert!(said::<joint::Params>(&format!("aims = {bounds}")).contains("[0.5, 1.5]"));
+    }
+    for speed in ["0.0", "1.5", "-1.0"] {
+        let said = said::<joint::Params>(&format!("shared_speed = {speed}"));
+        assert!(said.starts_with("shared_speed: "), "{speed}: {said}");
     }
 }
