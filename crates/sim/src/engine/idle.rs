@@ -264,7 +264,7 @@ impl Engine {
     /// The wake-up is over.
     #[inline]
     pub(super) fn ready(&mut self, cpu: usize) {
-        if self.nap_is_ending() {
+        if self.comes_from_nap(cpu) {
             return self.nap_ended(cpu);
         }
         if self.wake_delay.is_on() {

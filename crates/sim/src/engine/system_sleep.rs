@@ -4,6 +4,7 @@
 //! queue, interrupts wait. Waking takes the deepest state's exit latency on every core.
 
 use super::core_policy::Kind;
+use super::cpu_set::CpuSet;
 use super::known::{Naps, nap_policy};
 use super::{Doing, Engine};
 use machine::Instant;
@@ -14,14 +15,14 @@ use std::collections::BTreeMap;
 pub(super) struct Nap {
     policy: Naps,
     /// Cores that have not come out of the nap yet.
-    waking: usize,
+    waking: CpuSet,
     /// Requests in the system by arrival, with how many there are of it.
     marks: BTreeMap<u64, (StallMark, u32)>,
 }
 
 impl Nap {
     pub fn new(policy: Box<dyn NapPolicy>) -> Self {
-        Self { policy: policy.into(), waking: 0, marks: BTreeMap::new() }
+        Self { policy: policy.into(), waking: CpuSet::default(), marks: BTreeMap::new() }
     }
 
     pub fn enter(&mut self, now: Instant, arrived_ns: u64) {
@@ -114,10 +115,10 @@ impl Engine {
 
     fn end_nap(&mut self) {
         let now = self.now;
-        if let Kind::Napping(nap) = &mut self.core_policy.kind {
-            nap.waking = self.cores.len();
-        }
         for cpu in 0..self.hardware.cpus() {
+            if let Kind::Napping(nap) = &mut self.core_policy.kind {
+                nap.waking.insert(cpu);
+            }
             let exit = self.hardware.wake(cpu, now);
             self.cores[cpu].doing = Doing::Waking;
             self.events.set(cpu, now + exit);
@@ -140,15 +141,16 @@ impl Engine {
             self.next_work(cpu);
         }
         let Kind::Napping(nap) = &mut self.core_policy.kind else { return };
-        nap.waking -= 1;
-        if nap.waking == 0 {
+        nap.waking.remove(cpu);
+        if nap.waking.first().is_none() {
             self.ask_nap_policy(true);
         }
     }
 
-    /// True while cores come out of a nap.
+    /// Whether this core is on its way out of a nap. Others may be out, asleep again, and on their way
+    /// out of that.
     #[inline]
-    pub(super) fn nap_is_ending(&self) -> bool {
-        matches!(&self.core_policy.kind, Kind::Napping(nap) if nap.waking > 0)
+    pub(super) fn comes_from_nap(&self, cpu: usize) -> bool {
+        matches!(&self.core_policy.kind, Kind::Napping(nap) if nap.waking.contains(cpu))
     }
 }

@@ -191,6 +191,29 @@ proptest! {
     }
 }
 
+/// Of a core's own wake-up while others come out of a nap: it was counted for one of theirs, and the
+/// task that the nap had stopped there was lost.
+#[test]
+fn a_core_that_wakes_while_others_leave_a_nap_loses_no_task() {
+    let table = |text: &str| Value::Table(text.parse().expect("a table"));
+    let set = [
+        ("run.requests", Value::Integer(2_000)),
+        ("run.utilisation", Value::Float(0.48)),
+        ("server.dispatch", Value::String("fork-join".into())),
+        ("server.clients", table("count = 5\ncycle = { exponential = \"80us\" }\nin_step = true")),
+        ("server.shards", table("count = 3\nonto = \"idle\"\nwork = \"drawn\"")),
+        ("server.nic", table("receive = \"1us\"\ntransmit = \"1us\"\non = \"spread\"")),
+        (
+            "server.device",
+            table("latency = { exponential = \"60us\" }\ninterrupt = \"1us\"\nwait = \"spin\""),
+        ),
+    ];
+    for seed in 1..6 {
+        let outcome = task(document(&set), "dreamweaver + poll", seed).run().expect("a run");
+        assert_eq!(outcome.requests, 2_000, "seed {seed}");
+    }
+}
+
 #[test]
 fn two_threads_at_turbo_draw_no_more_than_their_core() {
     let text = "[machine]\npreset = \"xeon-silver-4116\"\nsockets = 1\ncores = 1\nthreads = 2\n\
