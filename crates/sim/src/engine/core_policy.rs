@@ -71,7 +71,7 @@ impl Engine {
                 self.core_policy.look_for_fault();
                 self.obey_core_policy();
             }
-            Kind::Napping(_) => self.nap_change(),
+            Kind::Napping(_) => self.ask_nap_policy(false),
         }
     }
 
@@ -113,7 +113,7 @@ impl Engine {
             }
             Kind::Napping(nap) => {
                 nap.enter(now, arrived_ns);
-                self.nap_change();
+                self.ask_nap_policy(false);
             }
         }
     }
@@ -136,7 +136,7 @@ impl Engine {
             }
             Kind::Napping(nap) => {
                 nap.leave(task.arrived_ns);
-                self.nap_change();
+                self.ask_nap_policy(false);
             }
         }
     }

@@ -46,12 +46,8 @@ impl Nap {
 }
 
 impl Engine {
-    /// The number of requests in the system has changed.
-    pub(super) fn nap_change(&mut self) {
-        self.ask_nap_policy(false);
-    }
-
-    fn ask_nap_policy(&mut self, is_awake: bool) {
+    /// The number of requests in the system has changed, or the machine is awake again.
+    pub(super) fn ask_nap_policy(&mut self, is_awake: bool) {
         let now = Instant::from_nanos(self.now);
         let in_system = self.metrics.in_system() as u32;
         let busy = in_system.min(self.setup.workers as u32) as u16;
