@@ -33,6 +33,14 @@ impl Lengths {
         self.total
     }
 
+    /// Counts all of the others as well. Neither was halved.
+    pub fn add(&mut self, others: &Self) {
+        for (count, other) in self.counts.iter_mut().zip(&others.counts) {
+            *count = count.saturating_add(*other);
+        }
+        self.total += others.total;
+    }
+
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.total = 0;

@@ -66,7 +66,7 @@ use crate::SleepState;
 use crate::error_budget::ErrorBudget;
 use crate::frequency::{PointIndex, PointTable};
 use arrivals::{Arrivals, Load};
-use correction::{Correction, Kind};
+use correction::{Correction, Goal};
 use guard::Guard;
 use machine::{CstateIndex, Duration, Instant};
 use model::Model;
@@ -74,6 +74,7 @@ use reserve::Reserve;
 use search::{Base, Rated, Search, Speed};
 use serde::{Deserialize, Serialize};
 use service::Service;
+use surge::Surges;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -115,6 +116,7 @@ pub struct Joint {
     watch_below: u32,
     /// More cores than the base plan's are active, until then at least.
     surge_until: Option<Instant>,
+    surges: Surges,
     /// When the next plan is due; never while nothing happens.
     epoch_ends: Option<Instant>,
     arrivals: Arrivals,
@@ -147,6 +149,7 @@ impl Joint {
             watch_above: u32::MAX,
             watch_below: 0,
             surge_until: None,
+            surges: Surges::new(now),
             epoch_ends: None,
             arrivals: Arrivals::new(now),
             service: Service::new(),
@@ -275,6 +278,7 @@ impl Joint {
         if !known {
             return;
         }
+        let surges = self.take_surges(now);
         let quantile = self.params.quantile();
         let Some(shape) = self.service.shape(quantile) else { return };
         let reserved = self.reserve.plan_for(now, load.rate, load.peak, &self.params);
@@ -295,30 +299,32 @@ impl Joint {
         let seen = seen.filter(|_| !load.changed && self.guard.is_on());
         let target_ns = self.params.target_ns();
         let predicted_ns = seen.map(|rated| self.params.expected_ns(rated.tail_ns));
-        self.correction.end_epoch(self.base.speed.kind(), predicted_ns, &self.params);
+        let (kind, active) = (self.base.speed.kind(), self.base.active);
+        self.correction.end_epoch(kind, active, predicted_ns, &self.params);
+        if seen.is_some() {
+            self.correction.learn_surges(kind, active, surges, &self.params);
+        }
         self.budget.end_epoch(now, &self.params.terms());
-        let (correction, aim) = (&self.correction, self.budget.aim());
-        let goal_ns = |kind: Kind| aim * target_ns / correction.factor(kind);
+        let tail_ns = self.budget.aim() * target_ns;
+        let goal = Goal { tail_ns, correction: &self.correction, is_graded: self.params.graded };
         let mut search = Search::new(model, dvfs_ns);
-        let best = search.best(goal_ns(Kind::Steady), self.params.graded.then(|| goal_ns(Kind::Graded)));
+        let best = search.best(&goal);
+        let power = |rated: &Rated| rated.power + model.surge_power(goal.surges(rated.base));
         // A result that is good enough stays.
-        let good = |rated: &Rated| rated.tail_ns <= goal_ns(rated.base.speed.kind());
+        let good = |rated: &Rated| rated.tail_ns <= goal.of(rated.base.speed.kind(), rated.base.active);
         let present = search.rate(self.base).filter(good);
         let stays = present.filter(|present| {
             best.is_none_or(|best| {
                 // Another pace costs nothing to take up; other cores or states do.
                 let same = (best.base.active, best.base.idle) == (present.base.active, present.base.idle);
                 let worth = if same { 0.0 } else { self.params.worth_changing };
-                best.power >= present.power * (1.0 - worth)
+                power(&best) >= power(present) * (1.0 - worth)
             })
         });
         let rated = stays.or(best);
         let base = rated.map_or_else(|| self.strongest(&model), |rated| rated.base);
-        let factor = correction.factor(base.speed.kind());
+        let factor = self.correction.factor(base.speed.kind(), base.active);
         self.guard = Guard::new(&model, base, rated.as_ref(), &self.params, target_ns / factor.max(1.0));
-        if base.speed.kind() != self.base.speed.kind() {
-            self.correction.forget();
-        }
         self.base = base;
         if self.surge_until.is_some() && self.in_system > self.guard.calm {
             self.plan = self.plan.stronger(self.base_plan());

@@ -172,6 +172,12 @@ impl Model<'_> {
             + f64::from(self.cores - active) * deepest.power.0 as f64
     }
 
+    /// Of so many cores in the shallowest state in place of the deepest.
+    pub fn surge_power(&self, cores: f64) -> f64 {
+        let power = |state: usize| self.states[state].power.0 as f64;
+        cores * (power(0) - power(self.states.len() - 1)).max(0.0)
+    }
+
     /// No speed brings `active` cores that idle in this state below it: as if waking cost nothing.
     pub fn least_power(&self, active: u16, idle: usize) -> f64 {
         let power = |state: usize| self.states[state].power.0 as f64;

@@ -9,12 +9,12 @@
 //! a faster operating point, so the search for it descends the operating points once while it
 //! ascends the cores; patience is found by halving.
 //!
-//! For a given state, power falls with the number of cores, because they may run slower, and then
-//! rises, because more of them idle. The search ends where it has risen twice in a row, or where
-//! nothing could beat the best so far.
+//! For a given state, power falls with the number of cores, because they may run slower, and then rises,
+//! because more of them idle. Where it has risen twice in a row, other numbers of cores with the same goal are
+//! left out; another correction is another goal. The search ends where nothing could beat the best so far.
 
 use super::chain::{Chain, Links};
-use super::correction::Kind;
+use super::correction::{Goal, Kind};
 use super::model::{Model, Running};
 use super::pace::Pace;
 use crate::frequency::PointIndex;
@@ -74,10 +74,20 @@ pub(super) struct Search<'a> {
     steady: Vec<Option<Option<(Running, f64)>>>,
 }
 
-/// The slowest operating point that kept the goal with fewer cores.
+/// Of plans with fewer cores and the same goals, of steady plans and of graded ones.
 struct Fewer {
+    goals_ns: [f64; 2],
+    /// The slowest operating point that kept the goal.
     point: Option<PointIndex>,
     patience: i32,
+    least: f64,
+    rises: u8,
+}
+
+impl Fewer {
+    fn none(goals_ns: [f64; 2]) -> Self {
+        Self { goals_ns, point: None, patience: PATIENCES, least: f64::INFINITY, rises: 0 }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,32 +128,33 @@ impl<'a> Search<'a> {
         Some(Rated { base, power, tail_ns: tail_ns + exit_ns, running })
     }
 
-    /// The plan of least power with a predicted tail of at most `goal_ns`, if there is one; for
-    /// graded plans that is another, if they may be.
-    pub fn best(&mut self, goal_ns: f64, graded_goal_ns: Option<f64>) -> Option<Rated> {
+    /// The plan of least power with a predicted tail that keeps the goal, if there is one.
+    pub fn best(&mut self, goal: &Goal<'_>) -> Option<Rated> {
         let mut best: Option<Candidate> = None;
         for idle in 0..self.model.states.len() {
-            let (mut fewer, mut least, mut rises) =
-                (Fewer { point: None, patience: PATIENCES }, f64::INFINITY, 0);
+            let mut fewer = Fewer::none([f64::NAN; 2]);
             for active in 1..=self.model.cores {
                 // It rises with the number of cores.
                 if best.is_some_and(|best| self.model.least_power(active, idle) >= best.power) {
                     break;
                 }
-                let Some(candidate) = self.best_of(active, idle, goal_ns, graded_goal_ns, &mut fewer) else {
+                let goals_ns = [Kind::Steady, Kind::Graded].map(|kind| goal.of(kind, active));
+                if goals_ns != fewer.goals_ns {
+                    fewer = Fewer::none(goals_ns);
+                }
+                if fewer.rises == 2 {
                     continue;
-                };
-                rises = if candidate.power < least { 0 } else { rises + 1 };
-                least = least.min(candidate.power);
+                }
+                let Some(mut candidate) = self.best_of(active, idle, &mut fewer) else { continue };
+                candidate.power += self.model.surge_power(goal.surges(candidate.base));
+                fewer.rises = if candidate.power < fewer.least { 0 } else { fewer.rises + 1 };
+                fewer.least = fewer.least.min(candidate.power);
                 let worth = |best: Candidate| {
                     let longer_ns = self.exit_ns(idle) - self.exit_ns(best.base.idle.index());
-                    candidate.power < best.power * (1.0 - WORTH_OF_GOAL * longer_ns / goal_ns)
+                    candidate.power < best.power * (1.0 - WORTH_OF_GOAL * longer_ns / goals_ns[0])
                 };
                 if best.is_none_or(worth) {
                     best = Some(candidate);
-                }
-                if rises == 2 {
-                    break;
                 }
             }
         }
@@ -151,16 +162,10 @@ impl<'a> Search<'a> {
     }
 
     /// The best speed for so many cores, none slower than was found with fewer.
-    fn best_of(
-        &mut self,
-        active: u16,
-        idle: usize,
-        goal_ns: f64,
-        graded_goal_ns: Option<f64>,
-        fewer: &mut Fewer,
-    ) -> Option<Candidate> {
+    fn best_of(&mut self, active: u16, idle: usize, fewer: &mut Fewer) -> Option<Candidate> {
         let frugal = self.model.frugal_point(idle);
-        let room_ns = goal_ns - self.exit_ns(idle);
+        let [steady_ns, graded_ns] = fewer.goals_ns;
+        let room_ns = steady_ns - self.exit_ns(idle);
         let mut next = fewer.point.map_or(Some(self.model.points.fastest()), below);
         while let Some(slower) = next
             && slower >= frugal
@@ -174,14 +179,13 @@ impl<'a> Search<'a> {
             let power = model.power(active, idle, &running);
             Candidate { base: Base { active, speed, idle: CstateIndex(idle as u8) }, power }
         };
-        let steady = match fewer.point {
-            Some(point) => {
-                self.steady(active, point).map(|(running, _)| candidate(Speed::Steady(point), running))
-            }
-            None => None,
-        };
-        let Some(goal_ns) = graded_goal_ns.filter(|_| fewer.point != Some(frugal)) else { return steady };
-        let room_ns = goal_ns - self.exit_ns(idle) - self.dvfs_ns;
+        let steady = fewer.point.and_then(|point| {
+            self.steady(active, point).map(|(running, _)| candidate(Speed::Steady(point), running))
+        });
+        if fewer.point == Some(frugal) {
+            return steady;
+        }
+        let room_ns = graded_ns - self.exit_ns(idle) - self.dvfs_ns;
         let lowest = self.lowest_point(frugal, room_ns);
         let patience = self.most_patient(active, lowest, room_ns, &mut fewer.patience);
         let graded =
@@ -267,6 +271,7 @@ fn below(point: PointIndex) -> Option<PointIndex> {
 #[cfg(test)]
 mod tests {
     use super::super::accuracy::{exponential, hyperexponential, lognormal, shape};
+    use super::super::correction::Correction;
     use super::super::model::{STABLE, Siblings};
     use super::super::params::Queueing;
     use super::super::simulated::{points, states};
@@ -275,18 +280,15 @@ mod tests {
 
     /// By idle state, the least power of all steady plans, and of graded ones from the same lowest
     /// operating points, asked one by one.
-    fn exhaustive(search: &mut Search<'_>, goal_ns: f64) -> Vec<f64> {
+    fn exhaustive(search: &mut Search<'_>, goal: &Goal<'_>) -> Vec<f64> {
         let mut all = Vec::new();
         for idle in 0..search.model.states.len() {
             let mut best = f64::INFINITY;
-            let lowest = search.lowest_point(
-                search.model.frugal_point(idle),
-                goal_ns - search.exit_ns(idle) - search.dvfs_ns,
-            );
             for active in 1..=search.model.cores {
                 let steady = search.model.points.iter().map(Speed::Steady);
-                let patience =
-                    |step| (goal_ns - search.dvfs_ns - search.exit_ns(idle)) * PATIENCE_STEP.powi(step);
+                let room_ns = goal.of(Kind::Graded, active) - search.dvfs_ns - search.exit_ns(idle);
+                let lowest = search.lowest_point(search.model.frugal_point(idle), room_ns);
+                let patience = |step| room_ns * PATIENCE_STEP.powi(step);
                 let patient = |patience_ns: &f64| *patience_ns >= QUICK_CLOCK * search.dvfs_ns;
                 let graded = (0..PATIENCES).map(patience).filter(patient);
                 let speeds: Vec<Speed> =
@@ -294,7 +296,7 @@ mod tests {
                 for speed in speeds {
                     let rated = search.rate(Base { active, speed, idle: CstateIndex(idle as u8) });
                     best = rated
-                        .filter(|rated| rated.tail_ns <= goal_ns)
+                        .filter(|rated| rated.tail_ns <= goal.of(speed.kind(), active))
                         .map_or(best, |rated| best.min(rated.power));
                 }
             }
@@ -313,6 +315,7 @@ mod tests {
             scv in 0.2..3.0_f64,
             service in 0_usize..3,
             per_core in any::<bool>(),
+            factors in prop::array::uniform2(prop::array::uniform17(0.7..2.5_f64)),
         ) {
             let shape = shape([exponential, lognormal, hyperexponential][service], 0.99);
             let (points, states) = (points(), states());
@@ -320,12 +323,14 @@ mod tests {
             let (rate, cores) = (load * 10.0 / shape.mean_ns, 10);
             let (points, states, shape, siblings) = (&points, &states, &shape, Siblings::NONE);
             let model = Model { shape, rate, scv, quantile: 0.99, queueing, cores, siblings, points, states };
-            let goal_ns = goal_us * 1e3;
-            let found = Search::new(model, 10e3).best(goal_ns, Some(goal_ns));
+            let correction = Correction::with(factors);
+            let goal = Goal { tail_ns: goal_us * 1e3, correction: &correction, is_graded: true };
+            let found = Search::new(model, 10e3).best(&goal);
             let mut search = Search::new(model, 10e3);
-            let best = exhaustive(&mut search, goal_ns);
+            let best = exhaustive(&mut search, &goal);
             prop_assert_eq!(found.is_some(), best.iter().any(|best| best.is_finite()));
             if let Some(found) = found {
+                let goal_ns = goal.of(found.base.speed.kind(), found.base.active);
                 // Tails are solved to a five-hundredth.
                 prop_assert!(found.tail_ns <= goal_ns * 1.003, "{:?}", found);
                 let busy_most = match found.base.speed {
@@ -337,8 +342,7 @@ mod tests {
                 for (idle, best) in best.into_iter().enumerate() {
                     let longer_ns = search.exit_ns(idle) - search.exit_ns(found.base.idle.index());
                     let worth = 1.0 - WORTH_OF_GOAL * longer_ns.max(0.0) / goal_ns;
-                    let least = found.power * worth <= best * 1.02;
-                    prop_assert!(least, "{:?}, where {} is possible in {}", found, best, idle);
+                    prop_assert!(found.power * worth <= best * 1.02, "{:?}, not {} in {}", found, best, idle);
                 }
             }
         }

@@ -2,6 +2,31 @@
 
 use super::{Joint, Plan, Queueing};
 use machine::Instant;
+use serde::{Deserialize, Serialize};
+
+/// How many cores more than the base plan's were active, since an epoch began.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Surges {
+    began: Instant,
+    counted_to: Instant,
+    core_ns: f64,
+}
+
+impl Surges {
+    pub fn new(now: Instant) -> Self {
+        Self { began: now, counted_to: now, core_ns: 0.0 }
+    }
+
+    fn count(&mut self, now: Instant, more: u16) {
+        self.core_ns += f64::from(more) * now.since(self.counted_to).as_nanos() as f64;
+        self.counted_to = now;
+    }
+
+    /// On average over the time until now.
+    fn mean(&self) -> f64 {
+        self.core_ns / (self.counted_to.since(self.began).as_nanos() as f64).max(1.0)
+    }
+}
 
 impl Joint {
     /// More requests than the operating point, or than the plan, is good for.
@@ -17,7 +42,18 @@ impl Joint {
         (self.plan != before).then_some(self.plan)
     }
 
+    /// The cores that were more than the base plan's, on average since this was asked last.
+    pub(super) fn take_surges(&mut self, now: Instant) -> f64 {
+        self.count_surge(now);
+        std::mem::replace(&mut self.surges, Surges::new(now)).mean()
+    }
+
+    fn count_surge(&mut self, now: Instant) {
+        self.surges.count(now, self.plan.active.saturating_sub(self.base.active));
+    }
+
     fn answer_alarm(&mut self, now: Instant) {
+        self.count_surge(now);
         let present = self.arrivals.at_present(now);
         let active = self.guard.cores_for(self.in_system, present).max(self.plan.active);
         // Where each core has its own queue and its operating point is not asked for, more than
@@ -54,6 +90,7 @@ impl Joint {
     /// The queue is short again. Back to the base plan, unless the rate is above the one that it
     /// was made for.
     pub(super) fn calm_down(&mut self, now: Instant) {
+        self.count_surge(now);
         if self.guard.has_jumped(self.arrivals.at_present(now)) {
             self.surge_until = Some(now + self.guard.hold);
         } else {

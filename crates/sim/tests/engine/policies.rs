@@ -70,6 +70,31 @@ fn a_goal_is_the_clients_and_policies_work_towards_what_it_leaves_for_the_server
     assert!((200.0..310.0).contains(&near) && (200.0..310.0).contains(&far), "{near} us, {far} from afar");
 }
 
+/// One core keeps the goal by the model and is cheapest, but wakes others so often that it draws a half
+/// more than three cores which sleep more deeply. Other programs' work stands in its way as well.
+#[test]
+fn joint_learns_that_a_plan_costs_more_than_its_model_says() {
+    let text = |text: &str| Value::String(text.to_owned());
+    let table = |text: &str| Value::Table(text.parse().expect("a table"));
+    let noise = table("every = \"20ms\"\nlength = { exponential = \"1ms\" }\non = \"any\"");
+    for noise in [vec![noise], Vec::new()] {
+        let service = "distribution = \"lognormal\"\nmean = \"25us\"\ncv = 0.6";
+        let set = [
+            ("goal", text("90us@p95")),
+            ("machine.preset", text("xeon-e5-2630-v3")),
+            ("machine.cores", Value::Integer(8)),
+            ("server.pick", text("random")),
+            ("server.noise", Value::Array(noise)),
+            ("workload.service", table(service)),
+            ("run.utilisation", Value::Float(0.0375)),
+            ("run.requests", Value::Integer(200_000)),
+        ];
+        let outcome = run(&set, "joint", 1);
+        let (p95_ns, watts) = (outcome.responses.p95_ns.expect("a tail").value, outcome.power.cores_watts);
+        assert!(p95_ns < 90e3 * 1.03 && watts < 9.0, "{p95_ns} ns, {watts} W");
+    }
+}
+
 #[test]
 fn a_policy_with_a_goal_decides_from_afar_as_it_does_at_the_client() {
     let text = |text: &str| Value::String(text.to_owned());
