@@ -130,7 +130,8 @@ impl Correction {
         let [up, down] = params.correction_gains;
         let [least, most] = params.correction_bounds;
         let before = self.factor(kind, active);
-        let error = (measured_ns.max(1.0) / (predicted_ns.max(1.0) * before)).ln();
+        // Beyond the bounds it is not the model that errs: a single stall may be all of a window's misses.
+        let error = ((measured_ns.max(1.0) / predicted_ns.max(1.0)).max(least).min(most) / before).ln();
         let gain = if error > 0.0 { up } else { down };
         let factor = (before * (gain * error).exp()).max(least).min(most);
         for other in &mut self.factors[kind as usize] {
@@ -186,6 +187,7 @@ mod tests {
         let (after_two, of) = (learned([1.3; 2]) - 1.0, 0.3);
         assert!(after_two > 0.45 * of, "{after_two}");
         assert!(1.0 - learned([0.7; 2]) < 0.25 * 0.3);
+        assert_eq!(learned([50.0]), learned([2.5]), "a stall of a window is no error of the model");
     }
 
     #[test]
