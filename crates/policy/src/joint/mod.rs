@@ -18,7 +18,8 @@
 //! load's need. Three things make up for the model's limits:
 //! - the measured tail corrects the predicted one by a factor (`correction`), and a goal that is
 //!   missed by jumps of the load, which teach the model nothing, has plans made for the peaks
-//!   (`reserve`); with a gain the aim follows the misses ([`ErrorBudget`]);
+//!   (`reserve`); with a gain the aim follows the misses ([`ErrorBudget`]); the power of surges is
+//!   learned as well (`correction`);
 //! - more requests in the system than the active cores can do in time are an *alarm*. If the
 //!   fastest operating point is not enough, it begins a *surge*: as many cores as the queue and the
 //!   present rate need are woken, and all run in the fastest operating point until the queue is

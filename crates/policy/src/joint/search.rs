@@ -10,8 +10,9 @@
 //! ascends the cores; patience is found by halving.
 //!
 //! For a given state, power falls with the number of cores, because they may run slower, and then rises,
-//! because more of them idle. Where it has risen twice in a row, other numbers of cores with the same goal are
-//! left out; another correction is another goal. The search ends where nothing could beat the best so far.
+//! because more of them idle; so for steady plans and for graded ones. Where it has risen twice in a row, other
+//! numbers of cores with the same goal are left out; another correction is another goal. The search ends where
+//! nothing could beat the best so far.
 
 use super::chain::{Chain, Links};
 use super::correction::{Goal, Kind};
@@ -79,14 +80,13 @@ struct Fewer {
     goals_ns: [f64; 2],
     /// The slowest operating point that kept the goal.
     point: Option<PointIndex>,
-    patience: i32,
-    least: f64,
-    rises: u8,
+    least: [f64; 2],
+    rises: [u8; 2],
 }
 
 impl Fewer {
     fn none(goals_ns: [f64; 2]) -> Self {
-        Self { goals_ns, point: None, patience: PATIENCES, least: f64::INFINITY, rises: 0 }
+        Self { goals_ns, point: None, least: [f64::INFINITY; 2], rises: [0; 2] }
     }
 }
 
@@ -142,27 +142,27 @@ impl<'a> Search<'a> {
                 if goals_ns != fewer.goals_ns {
                     fewer = Fewer::none(goals_ns);
                 }
-                if fewer.rises == 2 {
-                    continue;
-                }
-                let Some(mut candidate) = self.best_of(active, idle, &mut fewer) else { continue };
-                candidate.power += self.model.surge_power(goal.surges(candidate.base));
-                fewer.rises = if candidate.power < fewer.least { 0 } else { fewer.rises + 1 };
-                fewer.least = fewer.least.min(candidate.power);
-                let worth = |best: Candidate| {
-                    let longer_ns = self.exit_ns(idle) - self.exit_ns(best.base.idle.index());
-                    candidate.power < best.power * (1.0 - WORTH_OF_GOAL * longer_ns / goals_ns[0])
-                };
-                if best.is_none_or(worth) {
-                    best = Some(candidate);
+                for (kind, candidate) in self.best_of(active, idle, &mut fewer).into_iter().enumerate() {
+                    let Some(mut candidate) = candidate else { continue };
+                    candidate.power += self.model.surge_power(goal.surges(candidate.base));
+                    let (least, rises) = (&mut fewer.least[kind], &mut fewer.rises[kind]);
+                    *rises = if candidate.power < *least { 0 } else { *rises + 1 };
+                    *least = least.min(candidate.power);
+                    let worth = |best: Candidate| {
+                        let longer_ns = self.exit_ns(idle) - self.exit_ns(best.base.idle.index());
+                        candidate.power < best.power * (1.0 - WORTH_OF_GOAL * longer_ns / goals_ns[0])
+                    };
+                    if best.is_none_or(worth) {
+                        best = Some(candidate);
+                    }
                 }
             }
         }
         self.rate(best?.base)
     }
 
-    /// The best speed for so many cores, none slower than was found with fewer.
-    fn best_of(&mut self, active: u16, idle: usize, fewer: &mut Fewer) -> Option<Candidate> {
+    /// The best steady and the best graded speed for so many cores, none slower than was found with fewer.
+    fn best_of(&mut self, active: u16, idle: usize, fewer: &mut Fewer) -> [Option<Candidate>; 2] {
         let frugal = self.model.frugal_point(idle);
         let [steady_ns, graded_ns] = fewer.goals_ns;
         let room_ns = steady_ns - self.exit_ns(idle);
@@ -179,21 +179,19 @@ impl<'a> Search<'a> {
             let power = model.power(active, idle, &running);
             Candidate { base: Base { active, speed, idle: CstateIndex(idle as u8) }, power }
         };
-        let steady = fewer.point.and_then(|point| {
+        let steady = fewer.point.filter(|_| fewer.rises[0] < 2).and_then(|point| {
             self.steady(active, point).map(|(running, _)| candidate(Speed::Steady(point), running))
         });
-        if fewer.point == Some(frugal) {
-            return steady;
+        if fewer.point == Some(frugal) || fewer.rises[1] == 2 {
+            return [steady, None];
         }
         let room_ns = graded_ns - self.exit_ns(idle) - self.dvfs_ns;
         let lowest = self.lowest_point(frugal, room_ns);
-        let patience = self.most_patient(active, lowest, room_ns, &mut fewer.patience);
-        let graded =
-            patience.map(|(patience_ns, running)| candidate(Speed::Graded(lowest, patience_ns), running));
-        match (steady, graded) {
-            (Some(a), Some(b)) => Some(if b.power < a.power { b } else { a }),
-            (a, b) => a.or(b),
-        }
+        let patience = self.most_patient(active, lowest, room_ns);
+        [
+            steady,
+            patience.map(|(patience_ns, running)| candidate(Speed::Graded(lowest, patience_ns), running)),
+        ]
     }
 
     /// The slowest operating point, but not slower than `frugal`, that takes half of the misses at
@@ -206,22 +204,13 @@ impl<'a> Search<'a> {
         points.iter().find(quick).unwrap_or(points.fastest())
     }
 
-    /// The most patience with which responses stay within `room_ns`, and the work of the cores
-    /// then. `known` is its step with fewer cores; and then with these.
-    fn most_patient(
-        &self,
-        active: u16,
-        lowest: PointIndex,
-        room_ns: f64,
-        known: &mut i32,
-    ) -> Option<(f64, Running)> {
+    /// The most patience with which responses stay within `room_ns`, and the work of the cores then.
+    fn most_patient(&self, active: u16, lowest: PointIndex, room_ns: f64) -> Option<(f64, Running)> {
         if room_ns <= 0.0 {
             return None;
         }
         let links = Links::new(&self.model, active)?;
-        let misses = 1.0 - self.model.quantile;
-        // One more: the load is another for each core, and steps are coarse.
-        let (mut too_patient, mut keeping, mut found) = (-1, (*known + 2).min(PATIENCES), None);
+        let (mut too_patient, mut keeping, mut found) = (-1, PATIENCES, None);
         while keeping - too_patient > 1 {
             let middle = (keeping + too_patient) / 2;
             let patience_ns = room_ns * PATIENCE_STEP.powi(middle);
@@ -230,14 +219,17 @@ impl<'a> Search<'a> {
                 continue;
             }
             let chain = self.chain(&links, active, lowest, patience_ns);
-            if chain.beyond(room_ns / self.model.sibling_stretch(active, lowest)) <= misses {
+            if self.keeps(&chain, active, lowest, room_ns) {
                 (keeping, found) = (middle, Some((patience_ns, chain.running())));
-                *known = middle;
             } else {
                 too_patient = middle;
             }
         }
         found
+    }
+
+    fn keeps(&self, chain: &Chain<'_>, active: u16, lowest: PointIndex, room_ns: f64) -> bool {
+        chain.beyond(room_ns / self.model.sibling_stretch(active, lowest)) <= 1.0 - self.model.quantile
     }
 
     fn chain(&self, links: &Links, active: u16, lowest: PointIndex, patience_ns: f64) -> Chain<'a> {
@@ -269,82 +261,4 @@ fn below(point: PointIndex) -> Option<PointIndex> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::accuracy::{exponential, hyperexponential, lognormal, shape};
-    use super::super::correction::Correction;
-    use super::super::model::{STABLE, Siblings};
-    use super::super::params::Queueing;
-    use super::super::simulated::{points, states};
-    use super::*;
-    use proptest::prelude::*;
-
-    /// By idle state, the least power of all steady plans, and of graded ones from the same lowest
-    /// operating points, asked one by one.
-    fn exhaustive(search: &mut Search<'_>, goal: &Goal<'_>) -> Vec<f64> {
-        let mut all = Vec::new();
-        for idle in 0..search.model.states.len() {
-            let mut best = f64::INFINITY;
-            for active in 1..=search.model.cores {
-                let steady = search.model.points.iter().map(Speed::Steady);
-                let room_ns = goal.of(Kind::Graded, active) - search.dvfs_ns - search.exit_ns(idle);
-                let lowest = search.lowest_point(search.model.frugal_point(idle), room_ns);
-                let patience = |step| room_ns * PATIENCE_STEP.powi(step);
-                let patient = |patience_ns: &f64| *patience_ns >= QUICK_CLOCK * search.dvfs_ns;
-                let graded = (0..PATIENCES).map(patience).filter(patient);
-                let speeds: Vec<Speed> =
-                    steady.chain(graded.map(|patience_ns| Speed::Graded(lowest, patience_ns))).collect();
-                for speed in speeds {
-                    let rated = search.rate(Base { active, speed, idle: CstateIndex(idle as u8) });
-                    best = rated
-                        .filter(|rated| rated.tail_ns <= goal.of(speed.kind(), active))
-                        .map_or(best, |rated| best.min(rated.power));
-                }
-            }
-            all.push(best);
-        }
-        all
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-
-        #[test]
-        fn the_plan_found_is_stable_keeps_the_goal_and_is_hardly_worse_than_the_best_of_all(
-            load in 0.001..0.97_f64,
-            goal_us in 40.0..2_000.0_f64,
-            scv in 0.2..3.0_f64,
-            service in 0_usize..3,
-            per_core in any::<bool>(),
-            factors in prop::array::uniform2(prop::array::uniform17(0.7..2.5_f64)),
-        ) {
-            let shape = shape([exponential, lognormal, hyperexponential][service], 0.99);
-            let (points, states) = (points(), states());
-            let queueing = if per_core { Queueing::PerCore } else { Queueing::Shared };
-            let (rate, cores) = (load * 10.0 / shape.mean_ns, 10);
-            let (points, states, shape, siblings) = (&points, &states, &shape, Siblings::NONE);
-            let model = Model { shape, rate, scv, quantile: 0.99, queueing, cores, siblings, points, states };
-            let correction = Correction::with(factors);
-            let goal = Goal { tail_ns: goal_us * 1e3, correction: &correction, is_graded: true };
-            let found = Search::new(model, 10e3).best(&goal);
-            let mut search = Search::new(model, 10e3);
-            let best = exhaustive(&mut search, &goal);
-            prop_assert_eq!(found.is_some(), best.iter().any(|best| best.is_finite()));
-            if let Some(found) = found {
-                let goal_ns = goal.of(found.base.speed.kind(), found.base.active);
-                // Tails are solved to a five-hundredth.
-                prop_assert!(found.tail_ns <= goal_ns * 1.003, "{:?}", found);
-                let busy_most = match found.base.speed {
-                    Speed::Steady(point) => rate * model.service_ns(point),
-                    Speed::Graded(..) => rate * model.service_ns(points.fastest()),
-                };
-                prop_assert!(busy_most <= STABLE * f64::from(found.base.active), "{:?}", found);
-                // A deeper sleep may draw less, by the worth of its longer exit.
-                for (idle, best) in best.into_iter().enumerate() {
-                    let longer_ns = search.exit_ns(idle) - search.exit_ns(found.base.idle.index());
-                    let worth = 1.0 - WORTH_OF_GOAL * longer_ns.max(0.0) / goal_ns;
-                    prop_assert!(found.power * worth <= best * 1.02, "{:?}, not {} in {}", found, best, idle);
-                }
-            }
-        }
-    }
-}
+mod tests;

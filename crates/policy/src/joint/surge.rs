@@ -21,11 +21,6 @@ impl Surges {
         self.core_ns += f64::from(more) * now.since(self.counted_to).as_nanos() as f64;
         self.counted_to = now;
     }
-
-    /// On average over the time until now.
-    fn mean(&self) -> f64 {
-        self.core_ns / (self.counted_to.since(self.began).as_nanos() as f64).max(1.0)
-    }
 }
 
 impl Joint {
@@ -45,7 +40,8 @@ impl Joint {
     /// The cores that were more than the base plan's, on average since this was asked last.
     pub(super) fn take_surges(&mut self, now: Instant) -> f64 {
         self.count_surge(now);
-        std::mem::replace(&mut self.surges, Surges::new(now)).mean()
+        let Surges { began, core_ns, .. } = std::mem::replace(&mut self.surges, Surges::new(now));
+        core_ns / (now.since(began).as_nanos() as f64).max(1.0)
     }
 
     fn count_surge(&mut self, now: Instant) {
