@@ -362,6 +362,12 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             args.max_item_size, args.memory_limit
         )));
     }
+    if args.stage.is_some() && file.stealing.after.is_some() {
+        return Err(usage(
+            "stealing.after beside --stage: its requests wait on purpose, and are served together\n\
+             hint: leave out one of the two",
+        ));
+    }
     let root = args.root.as_ref().map_or_else(linux::Root::system, linux::Root::at);
     raise_descriptor_limit(file.limits.connections);
     let tls = identity(args).map(tls::Server::load).transpose().map_err(usage)?.map(Arc::new);
@@ -407,6 +413,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             },
             busy_poll: file.nic.busy_poll,
         }),
+        steal_after: file.stealing.after,
         stage: args.stage.map(|goal| store::Stage { goal, period: file.stage.period }),
         state_file: args.state.clone(),
         items: args.items.clone(),

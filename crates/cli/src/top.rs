@@ -233,6 +233,7 @@ mod tests {
                 residents: 1,
                 guests: 0,
                 requests,
+                stolen: 0,
                 busy: Duration::from_millis(500 * seconds),
                 awake: Duration::from_secs(seconds),
                 tail: None,

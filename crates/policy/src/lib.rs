@@ -25,6 +25,7 @@
 //!   latency goal.
 //! - [`staging`]: requests held back and released together, so that the CPUs sleep together in
 //!   between.
+//! - [`stealing`]: which of a worker's requests idle workers may serve.
 //! - [`quiescence`]: background work stands still while the work that the user waits for is waiting
 //!   itself.
 //! - [`check`]: the bounds of parameters, held against the values of a file.
@@ -52,6 +53,7 @@ pub mod scheduling;
 mod sleep_state;
 pub mod spread;
 pub mod staging;
+pub mod stealing;
 pub mod wake_plan;
 mod worker_table;
 

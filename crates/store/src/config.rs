@@ -33,6 +33,9 @@ pub struct Config {
     pub nic: Option<Nic>,
     /// Leave requests in their sockets for a while and serve them together; `None` serves at once.
     pub stage: Option<crate::holding::Stage>,
+    /// A request that would wait for longer than this may be served by an idle worker; `None` leaves
+    /// each to the worker of its connection.
+    pub steal_after: Option<Duration>,
     /// Where `/sys`, `/proc` and `/run` are found.
     pub root: linux::Root,
     /// Where learned limits are kept between runs.
@@ -68,6 +71,7 @@ impl Config {
             control: linux::run_place(&linux::Root::system()).join("roost.sock"),
             nic: None,
             stage: None,
+            steal_after: None,
             root: linux::Root::system(),
             state_file: None,
             items: None,

@@ -330,6 +330,7 @@ impl Director {
                 self.limit_idle(cpu, limit);
             }
         }
+        self.shared.offers.set_thieves(&active);
         self.shared.view().set_active(&active, now);
         let cpus = CpuList(active.iter().map(|worker| self.worker_cpus[worker.index()]).collect());
         if let Some(limits) = &mut self.limits {

@@ -156,6 +156,7 @@ impl Inspector {
             residents,
             guests: connections.saturating_sub(residents),
             requests: published.requests,
+            stolen: shared.offers.stolen(id),
             busy: published.busy,
             awake: view.awake(id, shared.now()),
             tail: reading.and_then(|reading| reading.tail),
@@ -276,6 +277,7 @@ fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
         about("residents", &worker.residents);
         about("guests", &worker.guests);
         about("requests", &worker.requests);
+        about("stolen", &worker.stolen);
         about("busy_us", &worker.busy.as_micros());
         about("awake_us", &worker.awake.as_micros());
         about("tail_p99_us", &optional(worker.tail.map(Duration::as_micros)));

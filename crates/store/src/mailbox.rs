@@ -37,8 +37,18 @@ impl<T> Mailbox<T> {
 
     /// Leaves a letter. Answers whether the receiver was asleep and had to be woken.
     pub(crate) fn post(&self, letter: T) -> bool {
+        self.leave(letter);
+        self.nudge()
+    }
+
+    /// Leaves a letter that may wait until the receiver wakes for something else.
+    pub(crate) fn leave(&self, letter: T) {
         self.letters.lock().unwrap_or_else(|e| e.into_inner()).push(letter);
         self.waiting.store(true, Ordering::SeqCst);
+    }
+
+    /// Wakes the receiver if it sleeps, and answers whether it did.
+    pub(crate) fn nudge(&self) -> bool {
         let asleep = self.asleep.load(Ordering::SeqCst);
         if asleep {
             self.ring();

@@ -13,6 +13,7 @@ pub struct Parameters {
     pub peafowl: policy::peafowl::Params,
     pub carb: policy::carb::Params,
     pub stage: StageParameters,
+    pub stealing: StealingParameters,
     pub unix: UnixParameters,
     pub nic: NicParameters,
 }
@@ -62,6 +63,15 @@ pub struct StageParameters {
     /// Requests are served this often at the least; `None`: only when the goal is in danger.
     #[serde(with = "machine::duration_text::optional")]
     pub period: Option<machine::Duration>,
+}
+
+/// Idle workers serve requests of busy ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct StealingParameters {
+    /// Requests that would wait for longer than this; `None`: none.
+    #[serde(with = "machine::duration_text::optional")]
+    pub after: Option<machine::Duration>,
 }
 
 /// Of the sockets of `--listen unix:PATH`.
@@ -161,6 +171,7 @@ impl Default for Parameters {
             peafowl: policy::peafowl::Params::live(),
             carb: policy::carb::Params::default(),
             stage: StageParameters::default(),
+            stealing: StealingParameters::default(),
             unix: UnixParameters::default(),
             nic: NicParameters::default(),
         }
@@ -175,6 +186,7 @@ impl Parameters {
             peafowl: policy::peafowl::Params::paper(),
             carb: policy::carb::Params::paper(),
             stage: StageParameters::default(),
+            stealing: StealingParameters::default(),
             unix: UnixParameters::default(),
             nic: NicParameters::default(),
         }

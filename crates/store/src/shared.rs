@@ -8,6 +8,7 @@ use crate::connection::{Connection, Socket, TurnContext};
 use crate::inspect::Inspector;
 use crate::kept::{Clock, Items};
 use crate::mailbox::Mailbox;
+use crate::offers::{Offers, Returned};
 use crate::registry::Registry;
 use crate::rests::{Rest, Rests};
 use crate::session::{Context, Counters, Ending, Users};
@@ -18,6 +19,7 @@ use hdrhistogram::Histogram;
 use machine::{ConnId, CpuId, Duration, Instant, Rate, WorkerId, WorkerReading};
 use memcache::Topics;
 use policy::peafowl::{ConnectionLoad, LearnedLimit, Order};
+use policy::stealing::Stealing;
 use policy::{Guidance, Movable, Moved, Why};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeSet, VecDeque};
@@ -37,6 +39,8 @@ pub(crate) enum Mail {
     /// Report now: nothing was heard from you for a while.
     Report,
     Drain,
+    /// A connection of yours, of which another worker has taken a turn.
+    Returned(Returned),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +118,9 @@ pub(crate) struct Shared {
     /// One per CPU, by the worker's number.
     rests: Vec<Rest>,
     rest_of: Vec<usize>,
+    pub(crate) offers: Offers,
+    /// So long a turn waits before it is offered; `None` offers none.
+    steal_after: Option<Duration>,
     director: Mailbox<Notice>,
     director_idle: AtomicBool,
     guidance: Mutex<Guidance>,
@@ -167,6 +174,8 @@ impl Shared {
             ports: (0..workers).map(port).collect::<io::Result<_>>()?,
             rests: cpus.into_iter().map(Rest::new).collect(),
             rest_of,
+            offers: Offers::new(workers),
+            steal_after: config.steal_after,
             director: Mailbox::new()?,
             director_idle: AtomicBool::new(false),
             guidance: Mutex::default(),
@@ -234,6 +243,25 @@ impl Shared {
     pub(crate) fn rests(&self) -> Vec<Rests> {
         let now = self.now();
         self.rests.iter().map(|rest| rest.read(now)).collect()
+    }
+
+    /// A worker's rule of which turns it offers, if workers steal.
+    pub(crate) fn stealing(&self) -> Option<Stealing> {
+        self.steal_after.map(Stealing::new)
+    }
+
+    pub(crate) fn share_a_cpu(&self, one: WorkerId, other: WorkerId) -> bool {
+        self.rest_of[one.index()] == self.rest_of[other.index()]
+    }
+
+    /// Active workers that sleep, on other CPUs than this one; the next by number first.
+    pub(crate) fn idle_thieves(&self, owner: WorkerId) -> impl Iterator<Item = WorkerId> {
+        let count = self.ports.len();
+        (1..count).map(move |step| WorkerId(((owner.index() + step) % count) as u16)).filter(move |&thief| {
+            self.offers.may_steal(thief)
+                && self.port(thief).mailbox.is_asleep()
+                && !self.share_a_cpu(owner, thief)
+        })
     }
 
     pub(crate) fn worker_count(&self) -> usize {

@@ -48,6 +48,9 @@ pub struct WorkerStatus {
     /// Connections served here that are at home elsewhere.
     pub guests: u32,
     pub requests: u64,
+    /// Turns that it took for other workers.
+    #[serde(default)]
+    pub stolen: u64,
     pub busy: Duration,
     pub awake: Duration,
     /// 99th percentile from ready to replied, inside the server, over the last report periods.

@@ -29,6 +29,7 @@ use crate::recording::RecordedWorker;
 use crate::reports::Reports;
 use crate::session::{Ending, first_key};
 use crate::shared::{Mail, Notice, Published, Shared, Transfer};
+use crate::slots::Slots;
 use machine::{Duration, Instant, WorkerId};
 use policy::peafowl::{Answer, ConnectionLoad, Order, Verdict};
 use policy::{Moved, Why};
@@ -36,10 +37,12 @@ use rustix::event::epoll;
 use rustix::event::{Timespec, epoll::EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use slab::Slab;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use stealing::Lending;
+
+mod stealing;
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 256;
@@ -84,7 +87,7 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     guidance_seen: u64,
     epoll: OwnedFd,
-    connections: Slab<Box<Connection>>,
+    connections: Slots,
     policy: RecordedWorker,
     /// Slots of connections with input that the kernel knows nothing of.
     ready: Vec<u32>,
@@ -111,6 +114,8 @@ pub(crate) struct Worker {
     watchers: Vec<u32>,
     next_events: Instant,
     events_pause: Duration,
+    /// Where idle workers help busy ones.
+    lending: Option<Lending>,
     draining: bool,
 }
 
@@ -142,7 +147,7 @@ impl Worker {
         Ok(Self {
             id,
             epoll,
-            connections: Slab::new(),
+            connections: Slots::default(),
             policy,
             ready: Vec::new(),
             held: 0,
@@ -159,6 +164,7 @@ impl Worker {
             watchers: Vec::new(),
             next_events: now,
             events_pause: SEND_EVENTS,
+            lending: shared.stealing().map(Lending::new),
             draining: false,
             guidance_seen: 0,
             shared,
@@ -181,10 +187,14 @@ impl Worker {
                 return Ok(());
             }
             self.serve_ready();
+            if events.iter().all(|event| event.data.u64() == BELL) {
+                self.steal();
+            }
             let now = self.run_timers();
             // Busy is all time outside the wait.
             self.reports.busy += now.since(returned);
-            let timeout = self.timeout(now, mailbox.fall_asleep());
+            let may_sleep = mailbox.fall_asleep() && !self.may_steal();
+            let timeout = self.timeout(now, may_sleep);
             asked = now.max(asked);
             rest.begin(now);
             events.clear();
@@ -205,6 +215,13 @@ impl Worker {
                 returned = shared.now();
             }
             self.charged_until = returned;
+            if self.has_lent() {
+                // One that came back while this worker slept may have an event.
+                self.open_letters(mailbox, &mut letters);
+            }
+            if self.holding.is_none() {
+                self.offer(&mut events, ready_since);
+            }
             let mut last = returned;
             for some in events.chunks(TOGETHER) {
                 last = self.take_turns(some, last, ready_since);
@@ -213,6 +230,7 @@ impl Worker {
                 // of that one finds it: a turn for nothing.
                 self.open_letters(mailbox, &mut letters);
             }
+            self.serve_offered(mailbox, &mut letters, last);
         }
     }
 
@@ -422,6 +440,7 @@ impl Worker {
         if requests == 0 {
             return;
         }
+        self.note_turn(busy);
         self.note_watcher(slot);
         if !self.arriving.is_empty()
             && let Some(at) = self.arriving.iter().position(|&arriving| arriving == slot)
@@ -462,6 +481,7 @@ impl Worker {
             }
             Mail::Report => self.report(self.shared.now()),
             Mail::Drain => self.drain(),
+            Mail::Returned(returned) => self.take_in(returned),
         }
     }
 
@@ -529,6 +549,10 @@ impl Worker {
     /// Sends away the connections for which an order has waited in vain: a connection that asks
     /// nothing is never "just served".
     fn transfer_due(&mut self, now: Instant) {
+        // One of those that are lent may be due; the last that comes back asks again.
+        if self.has_lent() {
+            return;
+        }
         while let Some(due) = self.policy.poll_transfer(now) {
             self.send_away(due.slot, due.target, due.why, now);
         }
@@ -703,7 +727,9 @@ impl Worker {
     fn timeout(&self, now: Instant, may_sleep: bool) -> Option<Timespec> {
         // A burst's end is when nothing more has come.
         let is_serving = self.holding.as_ref().is_some_and(Holding::is_serving);
-        let wait = if !may_sleep || !self.ready.is_empty() || is_serving {
+        // One that stops is told by those that it has lent alone.
+        let waits_for_lent = self.draining && self.has_lent();
+        let wait = if !may_sleep || !self.ready.is_empty() || is_serving || waits_for_lent {
             Duration::ZERO
         } else {
             let stall = (self.watched > 0).then_some(self.next_stall_check);

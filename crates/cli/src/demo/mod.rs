@@ -33,7 +33,6 @@ mod road;
 mod rounds;
 mod show;
 mod split;
-mod threads;
 
 use crate::exit::{Exit, usage};
 use crate::frames::store_frame;
@@ -436,7 +435,7 @@ fn play(
                 Some(quiet) => quiet.look(server.rests()),
                 none => {
                     *none = Some(Quiet::begin(server.rests()));
-                    cpu_before = threads::workers_cpu();
+                    cpu_before = store::workers_cpu();
                 }
             }
             let origin = first.get_or_insert_with(|| now.clone());
@@ -446,7 +445,7 @@ fn play(
         ControlFlow::Continue(())
     })?;
     let end = server.status();
-    let workers_cpu = cpu_before.zip(threads::workers_cpu()).map(|(before, now)| now - before);
+    let workers_cpu = cpu_before.zip(store::workers_cpu()).map(|(before, now)| now - before);
     let (rests, quietest) = quiet.map_or_else(Default::default, |quiet| quiet.end(&server.rests()));
     let served = server.stop();
     if broken.load(Ordering::Relaxed) {

@@ -121,6 +121,12 @@ impl Snapshot {
         )?;
         page.counter("worker_requests", "Requests served by the worker.", None, of(|w| w.requests as f64))?;
         page.counter(
+            "worker_stolen_turns",
+            "Turns that the worker took for others' connections.",
+            None,
+            of(|w| w.stolen as f64),
+        )?;
+        page.counter(
             "worker_busy",
             "Time spent working.",
             Some(Unit::Seconds),

@@ -117,10 +117,15 @@ fn roost(arguments: &[&str]) -> (Option<i32>, String, String) {
 fn options_that_contradict_each_other_are_refused() {
     let port = ["serve", "--port", "0", "--idle-actuator", "none"];
     let serve = |more: &[&'static str]| [&port, more].concat();
-    let table: [(Vec<&str>, &str); 4] = [
+    let place = tempfile::tempdir().expect("a folder");
+    let file = place.path().join("serve.toml");
+    std::fs::write(&file, "[stealing]\nafter = \"20us\"\n").expect("a file");
+    let stealing = ["--stage", "50ms@p99", "--config", file.to_str().expect("a name")];
+    let table: [(Vec<&str>, &str); 5] = [
         (serve(&["--latency-goal", "500us@p99", "--policy", "all-awake"]), "--policy peafowl"),
         (serve(&["--latency-goal", "500us@p99", "--policy", "carb"]), "leave one of them out"),
         (serve(&["--stage", "50ms@p99", "--policy", "carb"]), "leave --stage out"),
+        ([&port[..], &stealing].concat(), "leave out one of the two"),
         (
             vec![
                 "stage",

@@ -21,13 +21,20 @@ fn config(workers: usize, policy: Policy) -> Config {
 }
 
 /// 60 s, 512 connections, every value checked, moves forced at 1000/s while the scheduler does its
-/// own: no answer is lost, none is wrong, none comes out of order (a reordered answer is a wrong
-/// value, or an answer to nothing).
+/// own, half of the time with turns that idle workers steal: no answer is lost, none is wrong, none
+/// comes out of order (a reordered answer is a wrong value, or an answer to nothing).
 #[test]
 fn values_stay_right_while_connections_move() {
     let seconds = std::env::var("ROOST_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    for steal_after in [None, Some(Duration::ZERO)] {
+        soak(seconds / 2, steal_after);
+    }
+}
+
+fn soak(seconds: u64, steal_after: Option<Duration>) {
     let length = Duration::from_secs(seconds);
-    let server = Server::start(config(6, Policy::Peafowl(Params::default().scaled(30.0))), || ()).unwrap();
+    let policy = Policy::Peafowl(Params::default().scaled(30.0));
+    let server = Server::start(Config { steal_after, ..config(6, policy) }, || ()).unwrap();
     let level = |share: f64, rate: f64| Segment {
         length: length.scale(share),
         from: Rate::per_second(rate),
@@ -74,10 +81,11 @@ fn values_stay_right_while_connections_move() {
         outcome
     })
     .unwrap();
-    let moved = server.status().transfers;
+    let status = server.status();
+    let (moved, stolen) = (&status.transfers, status.workers.iter().map(|w| w.stolen).sum::<u64>());
     let counts = outcome.counts;
     println!(
-        "soak: {} requests, {} moves of {} ordered, {} guests sent home, seed 42",
+        "soak: {} requests, {} moves of {} ordered, {} guests sent home, {stolen} turns stolen, seed 42",
         counts.answered,
         moved.ordered,
         ordered.load(Ordering::Relaxed),

@@ -72,6 +72,7 @@ pub use setup::{
     Closed, Depth, Device, Dispatch, Follows, Measured, Nic, Noise, NoiseOn, Onto, Pause, Phases, Pick,
     Setup, ShardWork, Shards, Target, Threads, Wait,
 };
+pub use stealing::Stealing;
 
 use crate::fleet::Leaf;
 use crate::stop::Stop;
@@ -186,6 +187,8 @@ pub struct Engine {
     /// Waiting for any core, where the queue is shared.
     shared: VecDeque<Task>,
     has_shared: bool,
+    /// How many requests each worker keeps from those that steal; none where nothing is stolen.
+    keeping: Vec<policy::stealing::Stealing>,
     programs: programs::Programs,
     threads: Option<Box<threads::Threads>>,
     /// Cores in the order in which the last request's pieces drew them.

@@ -229,7 +229,7 @@ impl Engine {
             _ => {}
         }
         if self.setup.stealing.is_some() {
-            self.call_thief();
+            self.call_thief(core);
         }
     }
 
@@ -334,6 +334,9 @@ impl Engine {
         self.cores[core].doing = Doing::Between;
         self.metrics.worked(task.compute_ns, task.memory_ns);
         self.cores[core].completed_ns += task.compute_ns + task.memory_ns;
+        if self.setup.stealing.is_some() {
+            self.note_turn(core);
+        }
         if self.chronicle.is_some() {
             self.tell_of_work(core, &task);
         }

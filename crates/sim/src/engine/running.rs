@@ -77,6 +77,7 @@ impl Engine {
             programs: super::programs::Programs::new(&setup, cpus),
             threads: super::threads::Threads::new(&setup),
             has_shared: setup.has_shared_queue(),
+            keeping: setup.stealing.map_or_else(Vec::new, |stealing| stealing.keeping(cpus)),
             drawn: Vec::new(),
             pieces: Default::default(),
             active,

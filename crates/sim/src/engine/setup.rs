@@ -1,5 +1,6 @@
 //! The parts of one run, checked: nothing in here can be wrong any more.
 
+use super::stealing::Stealing;
 use crate::policies::Policies;
 use crate::statistics::{Horizon, Precision};
 use machine::{Duration, Platform, Rate};
@@ -239,8 +240,8 @@ pub struct Setup {
     pub noise: Vec<Noise>,
     pub nic: Option<Nic>,
     pub device: Option<Device>,
-    /// Idle workers take requests from others' queues, and each costs them so much CPU time.
-    pub stealing: Option<Duration>,
+    /// Idle workers take requests from others' queues.
+    pub stealing: Option<Stealing>,
     /// Time on the way from one worker to another, for a connection that moves.
     pub transfer: Duration,
     /// How the CPUs of active workers idle, where connections are placed.

@@ -264,6 +264,8 @@ pub struct NoiseTable {
 pub struct Stealing {
     /// CPU time of the thief for each request.
     pub cost: Time,
+    /// A request that others may take would wait for longer than this.
+    pub after: Option<Time>,
 }
 
 /// A request that forks on some of the cores.

@@ -1,12 +1,12 @@
-//! Turns the table of work stealing into its cost.
+//! Turns the table of work stealing into the engine's.
 
 use super::{Document, ScenarioError, Server};
-use crate::engine::Dispatch;
+use crate::engine::{Dispatch, Stealing};
 use machine::Duration;
 
 impl Document {
-    /// The CPU time that a stolen request costs, if workers steal.
-    pub(super) fn stealing(&self, server: &Server) -> Result<Option<Duration>, ScenarioError> {
+    /// How workers steal, if they do.
+    pub(super) fn stealing(&self, server: &Server) -> Result<Option<Stealing>, ScenarioError> {
         let Some(table) = server.stealing else { return Ok(None) };
         let wrong = |problem: &str, fix: &str| Err(self.wrong("server.stealing", problem, fix));
         if server.dispatch != Dispatch::Connections {
@@ -17,6 +17,7 @@ impl Document {
             let fix = "leave out one of the two: a thread that waits for a device stays on its core";
             return wrong("beside a device", fix);
         }
-        Ok(Some(table.cost.0))
+        let after = table.after.map_or(Duration::ZERO, |after| after.0);
+        Ok(Some(Stealing { cost: table.cost.0, after }))
     }
 }

@@ -44,11 +44,11 @@ fn where_no_request_waits_nothing_is_stolen() {
     assert_eq!(run(&trickle("5us"), "poll", 1), run(&trickle(""), "poll", 1));
 }
 
-#[test]
-fn a_stolen_request_takes_its_cost_longer() {
-    // Pairs on one connection: the second of each is taken by the other core.
-    let mut set = partitioned("2us");
+/// The mean response time of pairs of requests on one connection, 10 us each, in nanoseconds.
+fn mean_of_pairs(stealing: &str) -> f64 {
+    let mut set = partitioned("");
     set.extend([
+        ("server.stealing", table(stealing)),
         ("machine.cores", Value::Integer(2)),
         ("workload.connections", Value::Integer(1)),
         ("workload.arrivals", text("uniform")),
@@ -56,8 +56,22 @@ fn a_stolen_request_takes_its_cost_longer() {
         ("workload.service", table("deterministic = \"10us\"")),
         ("run.utilisation", Value::Float(0.1)),
     ]);
-    let mean = run(&set, "poll", 1).responses.mean_ns.expect("a mean").value;
+    run(&set, "poll", 1).responses.mean_ns.expect("a mean").value
+}
+
+#[test]
+fn a_stolen_request_takes_its_cost_longer() {
+    // The second of each pair is taken by the other core.
+    let mean = mean_of_pairs("cost = \"2us\"");
     assert!((mean / 11e3 - 1.0).abs() < 1e-3, "{mean} ns");
+}
+
+#[test]
+fn a_request_that_its_worker_comes_to_in_time_is_not_stolen() {
+    for (after, expected) in [("5us", 11e3), ("15us", 15e3)] {
+        let mean = mean_of_pairs(&format!("cost = \"2us\"\nafter = \"{after}\""));
+        assert!((mean / expected - 1.0).abs() < 1e-3, "after {after}: {mean} ns");
+    }
 }
 
 #[test]
