@@ -3,6 +3,7 @@
 //! ```text
 //!   results.rs     the table of results, from results.toml and raw data
 //!   scheduler.rs   transfers, bursts and packing
+//!   stealing.rs    the cost of a stolen request
 //!   serve.rs       the measurements, round by round
 //!   fairness.rs    the cost of one client's large answers to the others
 //!   govern.rs      a governed memcached beside one that is awake on all cores
@@ -49,6 +50,7 @@ mod scheduler;
 mod serve;
 mod sim;
 mod stage;
+mod stealing;
 mod uprobe;
 mod wake;
 

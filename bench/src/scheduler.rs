@@ -13,6 +13,8 @@
 //!   due, which includes seeing the burst.
 //! - *pack*: eight workers, 64 connections, 5 % of the learned peak: how long after the last block
 //!   expired one worker serves all.
+//! - *stealing*: bursts at one worker while another has nothing to do, with work stealing and without:
+//!   the CPU time that a stolen request costs, and the tail. And the cost of stealing at little load.
 //! - *prehistory*: stores that have seen different loads get the same one: a light one, and all
 //!   that comes. Counted are those that serve it with as many workers as a store which has seen
 //!   nothing, and how long a worker was busy for over 90 % of the time beside one that slept.
@@ -20,6 +22,7 @@
 use crate::exit::{Exit, coded, usage};
 use crate::harness::figure::{Figure, Of, quantile};
 use crate::harness::{Measured, Output, Run, SEED};
+use crate::stealing;
 use anyhow::{Context as _, Result};
 use loadgen::{Items, Pace, Part, Plan, Target};
 use machine::{CpuId, CpuList, Duration, Instant, Rate, Ratio, WorkerId};
@@ -45,7 +48,7 @@ const ALONE_TARGET_S: f64 = 1.0;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
-  roost-bench scheduler                       all four, about six minutes
+  roost-bench scheduler                       all five, about eight minutes
   roost-bench scheduler --only transfer
   roost-bench scheduler --out benches/runs/2026-11-20-polyglot")]
 pub struct Args {
@@ -71,6 +74,7 @@ enum What {
     Transfer,
     Burst,
     Pack,
+    Stealing,
     Prehistory,
 }
 
@@ -80,12 +84,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Err(usage("bench scheduler needs two CPUs: one cannot move a connection to another"));
     }
     let mut run = Run::begin("scheduler", &args.output, SEED)?;
-    for what in [What::Transfer, What::Burst, What::Pack, What::Prehistory] {
+    for what in [What::Transfer, What::Burst, What::Pack, What::Stealing, What::Prehistory] {
         if args.only.is_none_or(|only| only == what) {
             match what {
                 What::Transfer => transfers(&mut run, &allowed, args),
                 What::Burst => bursts(&mut run, &allowed, args),
                 What::Pack => pack(&mut run, &allowed, args),
+                What::Stealing => stealing::measure(&mut run, &allowed),
                 What::Prehistory => prehistories(&mut run, &allowed),
             }?;
         }
@@ -127,6 +132,9 @@ fn figures() -> Vec<Figure> {
         of(BURST, "since_due_p99_ms", "ms", ALL),
         of(PACK, "packed", "", ALL).at_least(1.0),
         of(PACK, "packed_after_s", "s", ALL).at_most(PACK_TARGET_S),
+    ]);
+    figures.extend(stealing::figures());
+    figures.extend([
         of(PREHISTORY, "alike", "", ALL).at_least(ALIKE_TARGET),
         of(PREHISTORY, "alone_s", "s", ALL).at_most(ALONE_TARGET_S),
     ]);
@@ -138,7 +146,7 @@ fn us(duration: Duration) -> f64 {
 }
 
 /// A store in this process. A fault of the arguments ends with the code for that.
-fn started(config: Config) -> Result<Server> {
+pub fn started(config: Config) -> Result<Server> {
     Server::start(config, || ()).map_err(|error| match error {
         StartError::Held(_) => coded(Exit::Refused, error),
         StartError::Listen(_) | StartError::State(_) | StartError::Items(_) | StartError::Store(_) => {
@@ -148,7 +156,7 @@ fn started(config: Config) -> Result<Server> {
     })
 }
 
-fn config(worker_cpus: Vec<CpuId>, policy: Policy) -> Config {
+pub fn config(worker_cpus: Vec<CpuId>, policy: Policy) -> Config {
     Config {
         active_idle: policy::active_idle::Mode::Halt,
         idle_actuator: Some(linux::IdleActuator::PmQos),
@@ -156,7 +164,7 @@ fn config(worker_cpus: Vec<CpuId>, policy: Policy) -> Config {
     }
 }
 
-fn plan(server: &Server, cpus: &[CpuId], connections: u32, pace: Pace, length: Duration) -> Plan {
+pub fn plan(server: &Server, cpus: &[CpuId], connections: u32, pace: Pace, length: Duration) -> Plan {
     Plan {
         connections,
         threads: 1,
@@ -410,7 +418,7 @@ fn prehistories(run: &mut Run, allowed: &[CpuId]) -> Result<()> {
     run.block(PREHISTORY, 0, ALL, Measured::of(metrics))
 }
 
-fn open(rate: Rate, length: Duration) -> Result<Pace> {
+pub fn open(rate: Rate, length: Duration) -> Result<Pace> {
     let profile = Profile::new(&[Segment { length, from: rate, to: rate }]).context("the profile")?;
     Ok(Pace::Open { arrivals: ArrivalKind::Poisson, profile })
 }
