@@ -151,7 +151,7 @@ macro_rules! files {
 }
 
 /// Machines by vendor and year.
-const FILES: [(&str, &str); 31] = files![
+const FILES: [(&str, &str); 33] = files![
     "xeon-e5-2670",
     "tradeoffs-sandybridge",
     "tradeoffs-duty-cycle",
@@ -163,6 +163,8 @@ const FILES: [(&str, &str); 31] = files![
     "xeon-e5-2620-v3",
     "xeon-e5-2680-v4",
     "xeon-silver-4114",
+    "agilewatts",
+    "agilepkgc",
     "xeon-silver-4116",
     "xeon-silver-4116-no-pc6",
     "peafowl-simulation",
