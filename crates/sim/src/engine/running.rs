@@ -77,7 +77,9 @@ impl Engine {
             programs: super::programs::Programs::new(&setup, cpus),
             threads: super::threads::Threads::new(&setup),
             has_shared: setup.has_shared_queue(),
-            keeping: setup.stealing.map_or_else(Vec::new, |stealing| stealing.keeping(cpus)),
+            keeping: setup.stealing.map_or_else(Vec::new, |stealing| {
+                vec![policy::stealing::Stealing::new(stealing.after); cpus]
+            }),
             drawn: Vec::new(),
             pieces: Default::default(),
             active,

@@ -23,12 +23,6 @@ pub struct Stealing {
     pub after: Duration,
 }
 
-impl Stealing {
-    pub(super) fn keeping(self, cpus: usize) -> Vec<policy::stealing::Stealing> {
-        vec![policy::stealing::Stealing::new(self.after); cpus]
-    }
-}
-
 impl Engine {
     /// A request waits: if its worker does not come to it soon, an idle one is told to come for it.
     pub(super) fn call_thief(&mut self, owner: usize) {
