@@ -33,6 +33,7 @@ pub static POLICIES: &policy::registry::Registry = &[
     &frequency::rubik::ENTRY,
     &frequency::crescendo::ENTRY,
     &frequency::adrenaline::ENTRY,
+    &frequency::predicted::ENTRY,
     &timing::sleep_scale::ENTRY,
     &timing::dyn_sleep::ENTRY,
     &timing::udpm::ENTRY,

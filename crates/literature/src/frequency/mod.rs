@@ -10,6 +10,8 @@
 //!   queue keeps its goal.
 //! - [`crescendo`]: speed that grows with the stay of a request, as the distribution of work makes
 //!   it cheapest.
+//! - [`predicted`]: the slowest operating point at which a request ends in time by a prediction, which
+//!   errs.
 //! - [`adrenaline`]: a boost for requests that have waited for their class's threshold.
 
 pub mod adrenaline;
@@ -17,6 +19,7 @@ pub mod crescendo;
 pub mod fixed;
 pub mod fixed_pace;
 pub mod ondemand;
+pub mod predicted;
 pub mod rubik;
 pub mod schedutil;
 

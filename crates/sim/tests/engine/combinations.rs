@@ -47,6 +47,7 @@ fn any_line() -> impl Strategy<Value = String> {
         "rubik",
         "hurry-up",
         "adrenaline",
+        "gemini-like",
         "sleepscale",
     ]);
     let time = one_of(&["", "", "", "dynsleep", "udpm", "staged", "anticipate", "quiesce"]);

@@ -1,7 +1,7 @@
 //! Every parameter of every policy, with every kind of nonsense for its type.
 
 use literature::cores::{auto_scale, dream_weaver, lavd};
-use literature::frequency::{adrenaline, ondemand, rubik, schedutil};
+use literature::frequency::{adrenaline, ondemand, predicted, rubik, schedutil};
 use literature::idle::{MenuFeedbackParams, MenuParams, TeoFeedbackParams, TeoParams};
 use literature::timing::{dyn_sleep, sleep_scale, udpm};
 use policy::carb;
@@ -142,6 +142,8 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("hurry-up-paper", &hurry_up::Params::paper(), &["threshold.fixed", "grace"]));
     check(&faults("hurry-up, tuned", &hurry_up::Params::tuned(), &["threshold.fixed", "grace"]));
     check(&faults("adrenaline", &adrenaline::Params::default(), &[]));
+    let predicted = ["dvfs_delay", "error", "second_step", "budget_gain"];
+    check(&faults("retail-like", &predicted::Params::default(), &predicted));
     check(&faults("sleepscale", &sleep_scale::Params::default(), &[]));
     check(&faults("dynsleep", &dyn_sleep::Params::default(), &[]));
     check(&faults("udpm", &udpm::Params::default(), &["least_sleep", "switch"]));

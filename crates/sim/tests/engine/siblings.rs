@@ -30,7 +30,16 @@ fn with_threads(threads: i64, policies: &str, more: &[(&str, Value)]) -> Outcome
 #[test]
 fn an_idle_sibling_asks_for_no_clock() {
     let slack = ("params.sensitivity.slack", Value::Float(0.2));
-    let clocks = ["ondemand", "schedutil", "sensitivity", "hurry-up", "rubik", "crescendo", "adrenaline"];
+    let clocks = [
+        "ondemand",
+        "schedutil",
+        "sensitivity",
+        "hurry-up",
+        "rubik",
+        "crescendo",
+        "adrenaline",
+        "retail-like",
+    ];
     for clock in clocks {
         let more: &[_] = if clock == "sensitivity" { std::slice::from_ref(&slack) } else { &[] };
         let line = format!("shallow + {clock}");
