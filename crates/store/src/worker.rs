@@ -616,7 +616,8 @@ impl Worker {
     fn send_events(&mut self, now: Instant) {
         self.events_pause = SEND_EVENTS_MOST.min(self.events_pause + self.events_pause);
         for slot in self.watchers.clone() {
-            let connection = &mut self.connections[slot as usize];
+            // One that no longer watches may be lent.
+            let Some(connection) = self.connections.get_mut(slot as usize) else { continue };
             let context = self.shared.turn_context(self.id, connection.id, now);
             if let Some(turn) = connection.send_events(&mut self.scratch, &context) {
                 self.events_pause = SEND_EVENTS;
