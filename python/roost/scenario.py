@@ -162,6 +162,7 @@ class Stealing(TypedDict, total=False):
     """Idle workers take requests that wait for others."""
 
     cost: Time
+    after: Time
 
 
 class Server(TypedDict, total=False):
