@@ -120,7 +120,7 @@ pub struct Args {
     #[command(flatten)]
     names: crate::metrics::Names,
     /// Limits of connections, permissions of unix:PATH, parameters of policies, of --stage and of
-    /// --nic-suspend, as TOML; unknown keys are refused
+    /// --nic-suspend, work stealing, as TOML; unknown keys are refused
     #[arg(long, value_name = "FILE", help_heading = "Advanced", hide_short_help = true)]
     config: Option<PathBuf>,
     /// Print the parameters in force as TOML, and end

@@ -102,6 +102,7 @@ impl Offers {
     /// most, and half of them, so that its worker has some as well.
     pub(crate) fn steal(
         &self,
+        thief: WorkerId,
         may_help: impl Fn(WorkerId) -> bool,
         most: usize,
         into: &mut Vec<Offer>,
@@ -114,12 +115,9 @@ impl Offers {
         into.extend(waiting.drain(..taken));
         list.length.store(waiting.len(), Ordering::SeqCst);
         self.total.fetch_sub(taken, Ordering::SeqCst);
-        (taken > 0).then_some(owner)
-    }
-
-    pub(crate) fn note_stolen(&self, thief: WorkerId, turns: usize) {
         let stolen = &self.lists[thief.index()].stolen;
-        stolen.store(stolen.load(Ordering::Relaxed) + turns as u64, Ordering::Relaxed);
+        stolen.store(stolen.load(Ordering::Relaxed) + taken as u64, Ordering::Relaxed);
+        (taken > 0).then_some(owner)
     }
 
     pub(crate) fn stolen(&self, thief: WorkerId) -> u64 {

@@ -116,8 +116,7 @@ impl Worker {
         let (shared, stolen) = (&*self.shared, &mut lending.offers);
         let most = lending.keeping.kept().min(TOGETHER);
         let may_help = |owner| !shared.share_a_cpu(owner, self.id);
-        let Some(owner) = shared.offers.steal(may_help, most, stolen) else { return };
-        shared.offers.note_stolen(self.id, stolen.len());
+        let Some(owner) = shared.offers.steal(self.id, may_help, most, stolen) else { return };
         // The last is served first, and shall be the oldest.
         stolen.reverse();
         let mut errand = Errand { shared, owner, offers: stolen };
@@ -187,20 +186,28 @@ impl Errand<'_> {
 
 impl Drop for Errand<'_> {
     fn drop(&mut self) {
+        // Only a turn that ended in a panic leaves any here: the connection that had it, and those behind.
+        let mut turn = Turn::Closed;
         while !self.offers.is_empty() {
             let now = self.shared.now();
-            self.send_back(0, Turn::Closed, (now, now));
+            self.send_back(0, turn, (now, now));
+            turn = Turn::Idle;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::connection::{Connection, Socket};
+    use crate::inspect::Inspector;
+    use crate::kept::Clock;
+    use crate::store::Store;
     use crate::{Config, Policy, Server};
-    use machine::{CpuId, Duration};
+    use machine::{ConnId, CpuId, Duration};
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
-    use std::time::Instant;
+    use std::sync::Arc;
 
     const PATIENCE: std::time::Duration = std::time::Duration::from_secs(300);
 
@@ -236,7 +243,7 @@ mod tests {
             write!(client, "set c{n} 0 0 1\r\n0\r\n").unwrap();
             client.read_exact(&mut [0; 8]).unwrap();
         }
-        let began = Instant::now();
+        let began = std::time::Instant::now();
         let mut count = 0_u64;
         while stolen(&server) < 200 {
             assert!(began.elapsed() < PATIENCE, "{} turns stolen in {count} rounds", stolen(&server));
@@ -278,5 +285,38 @@ mod tests {
                 assert_eq!(answers, b"END\r\n".repeat(answers.len() / 5), "round {round}");
             }
         }
+    }
+
+    /// A thief that panics sends all back: one to be closed, and those that it had not come to.
+    #[test]
+    fn a_thief_that_panics_keeps_no_connection() {
+        let cpus = linux::allowed_cpus().unwrap().0.into_iter().take(1).collect();
+        let config = Config::on_loopback(cpus, Policy::AllAwake);
+        let store = Store::new(config.store).unwrap();
+        let inspector = Arc::new(Inspector::new(&config, &[]));
+        let period = Duration::from_millis(100);
+        let shared = Shared::new(store, Clock::begun(), &config, period, inspector).unwrap();
+        let offer = |slot: u32| {
+            let (socket, _) = std::os::unix::net::UnixStream::pair().unwrap();
+            let socket = Socket::Plain(socket.into());
+            let connection = Box::new(Connection::new(socket, ConnId(u64::from(slot)), WorkerId(0)));
+            Offer { slot, connection, ready_since: shared.now() }
+        };
+        let mut offers: Vec<Offer> = (0..3).map(offer).collect();
+        let thief = std::panic::AssertUnwindSafe(|| {
+            let _errand = Errand { shared: &shared, owner: WorkerId(0), offers: &mut offers };
+            panic!("in a turn");
+        });
+        std::panic::catch_unwind(thief).unwrap_err();
+        let mut letters = Vec::new();
+        shared.port(WorkerId(0)).mailbox.collect(&mut letters);
+        let ends: Vec<(u32, Turn)> = letters
+            .iter()
+            .map(|letter| match letter {
+                Mail::Returned(returned) => (returned.offer.slot, returned.turn),
+                _ => panic!("another letter"),
+            })
+            .collect();
+        assert_eq!(ends, [(2, Turn::Closed), (1, Turn::Idle), (0, Turn::Idle)]);
     }
 }
