@@ -9,12 +9,12 @@
 use crate::manual::{below_the_options, command};
 use clap::Command;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Writes its arguments, each with a NUL behind it and one more at the end, and takes its input.
-const STAND_IN: &str =
-    "#!/bin/bash\n[ $# = 0 ] || printf '%s\\0' \"$@\" >> \"$TOLD\"\nprintf '\\0' >> \"$TOLD\"\n";
+/// `roost` writes its arguments, each with a NUL behind it and one more at the end. All stand-ins are
+/// functions: a program that was just written may still be open in a child of another thread, and then
+/// it cannot be run.
+const STAND_INS: &str = "roost() { printf '%s\\0' \"$@\" '' >> \"$TOLD\"; }\nsudo() { \"$@\"; }\n";
 
 /// Programs besides `roost` that examples call.
 const OTHERS: [&str; 27] = [
@@ -50,28 +50,17 @@ const OTHERS: [&str; 27] = [
 /// Pastes `text` and returns the arguments of each `roost` in it.
 fn paste(text: &str) -> Result<Vec<Vec<String>>, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let bin = folder.path().join("bin");
-    fs::create_dir(&bin).unwrap();
-    let program = |name: &str, text: &str| {
-        let path = bin.join(name);
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
-    program("roost", STAND_IN);
-    program("sudo", "#!/bin/bash\nexec \"$@\"\n");
-    for name in OTHERS {
-        program(name, "#!/bin/bash\necho 4711\n");
-    }
+    let others: String = OTHERS.iter().map(|name| format!("{name}() {{ echo 4711; }}\n")).collect();
     let told = folder.path().join("told");
     fs::write(&told, "").unwrap();
     // `kill %1` ends a job of a session; the stand-in has ended by then.
-    let script = format!("kill() {{ :; }}\nset -e\n{text}\nwait\n");
+    let script = format!("{STAND_INS}{others}kill() {{ :; }}\nset -e\n{text}\nwait\n");
     let output = std::process::Command::new("/bin/bash")
         .arg("-c")
         .arg(&script)
         .current_dir(folder.path())
         .env_clear()
-        .env("PATH", &bin)
+        .env("PATH", "/no/program")
         .env("TOLD", &told)
         .output()
         .map_err(|error| error.to_string())?;
