@@ -17,6 +17,17 @@ pub(crate) struct FakeMachine {
 }
 
 impl FakeMachine {
+    /// A program that can be run. Another process writes it: opened here for writing, it might still be so
+    /// in a child of another test's thread, and then the kernel does not run it.
+    pub(crate) fn program(&self, below: &str, text: &str) {
+        let source = format!("{below}.text");
+        self.write(&source, text);
+        let mut install = std::process::Command::new("install");
+        install.args(["-m", "755"]).arg(self.path(&source)).arg(self.path(below));
+        assert!(install.status().unwrap().success());
+        fs::remove_file(self.path(&source)).unwrap();
+    }
+
     /// `states`: name, exit latency and target residency in us.
     pub(crate) fn with_states(cpus: u16, states: &[(&str, u64, u64)]) -> Self {
         let folder = tempfile::tempdir().unwrap();

@@ -214,16 +214,13 @@ fn output_within(command: &mut Command, patience: Duration) -> io::Result<Output
 mod tests {
     use super::*;
     use crate::fake::FakeMachine;
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
 
     /// Plays systemctl: keeps the property in a file, notes its calls.
     fn machine(body: &str) -> FakeMachine {
         let machine = FakeMachine::intel_server(8);
         let folder = machine.path("").display().to_string();
         let script = format!("#!/bin/sh\ncd '{folder}' || exit 9\necho \"$*\" >>calls\n{body}\n");
-        machine.write("usr/bin/systemctl", &script);
-        fs::set_permissions(machine.path("usr/bin/systemctl"), Permissions::from_mode(0o755)).unwrap();
+        machine.program("usr/bin/systemctl", &script);
         machine.write("property", "");
         machine
     }

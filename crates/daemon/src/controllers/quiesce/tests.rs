@@ -467,13 +467,13 @@ fn with_input_as_the_trigger_nothing_stands_still_but_while_a_line_is_answered()
 
 #[test]
 fn a_group_into_which_comes_what_others_wait_for_is_left_alone_until_that_has_left() {
-    use std::os::unix::fs::PermissionsExt as _;
     let programs = tempfile::tempdir().unwrap();
     let needed = programs.path().join("sshd");
-    fs::write(&needed, "#!/bin/sh\nread word\n").unwrap();
-    fs::set_permissions(&needed, fs::Permissions::from_mode(0o755)).unwrap();
+    // A name for a program that is there: one that was just written may be busy.
+    std::os::unix::fs::symlink("/usr/bin/head", &needed).unwrap();
     // It begins at the first line, and ends at the second.
-    let script = format!("exec 3<&0; read word; {} <&3 & wait; exec sleep 600", needed.display());
+    let script =
+        format!("exec 3<&0; read word; {} -n 1 <&3 >/dev/null & wait; exec sleep 600", needed.display());
     let mut shell = Command::new("sh");
     let shell = shell.args(["-c", &script]).stdin(Stdio::piped()).ends_with_parent().spawn().unwrap();
     let (mut critical, mut idler) = (Critical::start(), Idler(shell));

@@ -90,11 +90,8 @@ fn namesakes() -> FakeMachine {
 
 /// A systemctl that knows these cgroups.
 fn systemd(machine: &FakeMachine, answer: &str) {
-    use std::os::unix::fs::PermissionsExt as _;
     machine.write("run/systemd/system/here", "");
-    machine.write("usr/bin/systemctl", &format!("#!/bin/sh\necho 'ControlGroup={answer}'\n"));
-    let program = machine.path("usr/bin/systemctl");
-    fs::set_permissions(program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    machine.program("usr/bin/systemctl", &format!("#!/bin/sh\necho 'ControlGroup={answer}'\n"));
 }
 
 #[test]
