@@ -86,7 +86,15 @@ impl Governor {
     }
 
     fn start_with(folder: &Path, flags: &[&str], prepare: impl FnOnce(&mut Command)) -> Self {
-        let limits = IdleLimits::shared();
+        Self::start_in(IdleLimits::shared(), folder, flags, prepare)
+    }
+
+    fn start_in(
+        limits: IdleLimits,
+        folder: &Path,
+        flags: &[&str],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Self {
         let socket = folder.join("govern.sock");
         let mut command = Command::new(ROOST);
         let daemon = if flags.first() == Some(&"--config") { "daemon" } else { "govern" };
@@ -431,7 +439,9 @@ fn a_governor_that_was_killed_leaves_what_restore_puts_back() {
     let port = server.port.to_string();
     // No load: silence is parked at once.
     let file = ConfigFile::new("epoch = \"50ms\"");
-    let mut governor = Governor::start(folder.path(), &["--port", &port, "--config", &file]);
+    // Any other run that begins puts back all that a dead one left.
+    let flags = ["--port", &port, "--config", &file];
+    let mut governor = Governor::start_in(IdleLimits::alone(), folder.path(), &flags, |_| {});
     governor.until("one core", |epoch| cpus(epoch) == 1);
     governor.child.kill().expect("SIGKILL");
     governor.child.wait().expect("its end");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A proof of a memcached that is kept on one core in its governed blocks.
 struct Proof {
     child: Child,
-    _limits: IdleLimits,
+    _limits: Option<IdleLimits>,
 }
 
 /// Words of `roost govern`, after `--`.
@@ -23,14 +23,20 @@ const ONE_CORE: [&str; 4] = ["--policy", "fixed", "--cores", "1"];
 
 impl Proof {
     fn start(folder: &Path, server: &Memcached, flags: &[&str], governing: &[&str]) -> Self {
-        let limits = IdleLimits::shared();
+        let limits = Some(IdleLimits::shared());
+        Self { _limits: limits, ..Self::alone(folder, server, flags, governing) }
+    }
+
+    /// For a test that has the idle limits alone: any other proof that begins puts back all that a dead
+    /// one left.
+    fn alone(folder: &Path, server: &Memcached, flags: &[&str], governing: &[&str]) -> Self {
         let mut command = Command::new(ROOST);
         // With this seed the first block is governed.
         command.args(["prove", "--port", &server.port.to_string(), "--like", "1000%", "--seed", "873752"]);
         command.args(flags).arg("--out").arg(folder.join("run"));
         command.arg("--").args(governing).arg("--socket").arg(folder.join("s"));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self { child: command.ends_with_parent().spawn().expect("roost starts"), _limits: limits }
+        Self { child: command.ends_with_parent().spawn().expect("roost starts"), _limits: None }
     }
 
     /// Its exit code and its words on both streams.
@@ -176,7 +182,8 @@ fn restore_puts_back_what_a_killed_proof_left() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let server = Memcached::start(folder.path());
     let before = server.place();
-    let proof = Proof::start(folder.path(), &server, &["--blocks", "8", "--block", "60s"], &ONE_CORE);
+    let _alone = IdleLimits::alone();
+    let proof = Proof::alone(folder.path(), &server, &["--blocks", "8", "--block", "60s"], &ONE_CORE);
     until_governed(&server);
     signal(proof.child.id(), "KILL");
     let _ = proof.end();

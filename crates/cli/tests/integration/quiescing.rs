@@ -1,7 +1,7 @@
 //! `roost quiesce` on this machine's own kernel, with the programs of `roost-bench quiesce`: a
 //! client that fetches, and an updater that stands still meanwhile, here by signals.
 
-use crate::fixture::{ROOST, roost_bench, signal, skipped};
+use crate::fixture::{IdleLimits, ROOST, roost_bench, signal, skipped};
 use linux::EndsWithParent as _;
 use serde_json::Value;
 use std::fs;
@@ -19,6 +19,8 @@ pub struct Example {
     _client_says: Option<BufReader<ChildStdout>>,
     /// For the control socket.
     folder: tempfile::TempDir,
+    /// A run that begins puts back all that dead ones left, of another test as well.
+    _limits: IdleLimits,
 }
 
 fn part(words: &[&str]) -> (Child, String, BufReader<ChildStdout>) {
@@ -43,7 +45,12 @@ impl Example {
         // Far more than twenty times what signals take on a machine that is busy.
         let (server, port, _) = part(&["server", "--wait", "400ms"]);
         let (client, _, says) = part(&["client", "--port", &port, "--compute", "1ms"]);
-        Self { server, client, updater, _client_says: Some(says), folder: tempfile::tempdir().unwrap() }
+        Self::of(server, client, updater, Some(says))
+    }
+
+    fn of(server: Child, client: Child, updater: Child, says: Option<BufReader<ChildStdout>>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self { server, client, updater, _client_says: says, folder, _limits: IdleLimits::shared() }
     }
 
     /// The server asks the updater, which is in a cgroup, before it answers.
@@ -54,7 +61,7 @@ impl Example {
         let (client, _, mut says) = part(&["client", "--port", &port, "--compute", "1ms"]);
         // It writes a line for each response, and would wait for a reader.
         std::thread::spawn(move || std::io::copy(&mut says, &mut std::io::sink()));
-        Self { server, client, updater, _client_says: None, folder: tempfile::tempdir().unwrap() }
+        Self::of(server, client, updater, None)
     }
 
     /// `keys` are others of its table.
