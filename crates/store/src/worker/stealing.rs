@@ -71,9 +71,8 @@ impl Worker {
         &mut self,
         mailbox: &Mailbox<Mail>,
         letters: &mut Vec<Mail>,
-        now: Instant,
-    ) -> Instant {
-        let mut last = now;
+        mut now: Instant,
+    ) {
         let mut events: Vec<epoll::Event> = Vec::new();
         while let Some(lending) = &mut self.lending
             && lending.lent > 0
@@ -88,10 +87,9 @@ impl Worker {
                 let data = epoll::EventData::new_u64(u64::from(slot));
                 events.push(epoll::Event { flags: epoll::EventFlags::IN, data });
             }
-            last = self.take_turns(&events, last, ready_since);
+            now = self.take_turns(&events, now, ready_since);
             self.open_letters(mailbox, letters);
         }
-        last
     }
 
     /// Whether connections are in thieves' hands or on their way back.
