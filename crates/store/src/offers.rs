@@ -88,9 +88,6 @@ impl Offers {
     /// The owner's own offers, the oldest first, so many at the most.
     pub(crate) fn take_back(&self, owner: WorkerId, most: usize, into: &mut Vec<Offer>) {
         let list = &self.lists[owner.index()];
-        if list.length() == 0 {
-            return;
-        }
         let mut waiting = list.lock();
         let taken = most.min(waiting.len());
         into.extend(waiting.drain(..taken));

@@ -70,7 +70,7 @@ impl Caller {
             coded(Exit::Failed, format!("no planner answers at {}: {cause}\nhint: {hint}", socket.display()))
         };
         let stream = linux::connect_within(socket, PATIENCE).map_err(no_planner)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(no_planner)?;
+        stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(no_planner)?;
         Ok(Self(BufReader::new(stream)))
     }
 
@@ -84,3 +84,7 @@ impl Caller {
 }
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// A planner that has just begun answers once it has measured wake-up times: some five seconds, and more
+/// on a busy machine.
+const ANSWER_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
