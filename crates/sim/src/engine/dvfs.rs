@@ -186,7 +186,7 @@ impl Engine {
     /// The core has nothing to do.
     #[inline]
     pub(super) fn clock_idle(&mut self, core: usize) {
-        if self.dvfs.watch == Watch::Work {
+        if self.dvfs.watches_work() {
             let (now, point) = (Instant::from_nanos(self.now), PointIndex(self.hardware.point(core)));
             let answer = frequency_policy!(&mut self.dvfs.policy, p => p.handle_idle(now, core, point));
             self.obey_frequency_policy(answer.map(|point| (core, point)));

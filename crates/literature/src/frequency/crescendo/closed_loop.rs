@@ -103,7 +103,7 @@ fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
             let head =
                 Head { arrived: at(arrived), done_compute: Duration::from_nanos((work - left) as u64) };
             let waiting = queue.iter().skip(1).map(|(arrived, _)| at(*arrived));
-            let wanted = match &policy {
+            let wanted = match &mut policy {
                 Policy::Crescendo(crescendo) => {
                     let choice = crescendo.choose(at(now), Some(head), waiting);
                     review_at = choice.review.map_or(f64::INFINITY, |due| due.as_nanos() as f64);
@@ -125,7 +125,8 @@ fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
 fn the_tail_comes_to_lie_at_the_target_for_less_energy_than_at_one_point_per_request() {
     for load in [0.02, 0.1] {
         let crescendo = Params { rubik: params(TARGET_US), ..Params::default() };
-        let ours = run(Policy::Crescendo(Box::new(Crescendo::new(crescendo, &points()))), load, 240.0);
+        let ours =
+            run(Policy::Crescendo(Box::new(Crescendo::new(crescendo, 1, &points(), &[]))), load, 240.0);
         let rubiks = run(Policy::Rubik(Box::new(Rubik::new(params(TARGET_US), &points()))), load, 240.0);
         for outcome in [ours, rubiks] {
             assert!((0.9..1.05).contains(&(outcome.p99_us / TARGET_US as f64)), "{load}: {outcome:?}");

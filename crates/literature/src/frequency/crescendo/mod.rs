@@ -7,23 +7,29 @@
 //! between the two and follows from the distribution of work: speed is spent where few requests get
 //! to.
 //!
-//! **The approach.** The computing of requests is measured as Rubik does it; from it come
-//! *schedules*, operating points along the work of a request with the least energy for the time
-//! that they take (`schedule`, from PACE). At every decision a core looks up the cheapest schedule
-//! with which the longest request that the goal speaks of, having done as much as its head and
-//! being as old as it, would still be in time. So a request that had to wait gets a faster
-//! schedule, as does one whose clock came late. Requests that wait behind the head are Rubik's
-//! matter: while there are any, the operating point is at least the one that Rubik asks for.
+//! **The approach.** A core's time has a price in watts, and the core runs in the operating point in
+//! which work costs least at that price (`schedule`). Three parts make the price:
+//! - *The head*: of the schedules of least energy along its work (PACE) the cheapest with which the
+//!   longest request that the goal speaks of, having done as much and being as old, would still be in
+//!   time, has a price of time. So a request that had to wait gets a faster schedule, as does one whose
+//!   clock came late.
+//! - *Requests that wait* behind the head have prices of time as well, for the time that the mean
+//!   work before them leaves. A delay now delays all that are still to come in the same busy period as
+//!   well: so the price of waiting is its mean over one target. Where a clock takes as long to change
+//!   as a request takes, the next decision comes too late: there the operating point is at least the one
+//!   that Rubik asks for.
+//! - *The package*: it is awake until the last core has nothing to do. Of the busy cores each has an
+//!   equal part in that, as far as it is their work that keeps the package awake: as if all work took
+//!   a little less, by so much as the last request of a busy period stayed of the time that the period lasted
+//!   (a sample-path derivative; Ho and Cao 1983). Gaps too short for the package are no end of a period.
+//!
 //! An [`ErrorBudget`] moves the goal, so that as many requests miss it as it allows.
 //!
-//! A stay costs more than the core: while one core is awake, the package is. That part, `shared`,
-//! ends only where no other request keeps the package awake, which of Poisson arrivals to plenty of
-//! cores one in e^L finds (L requests are there on average, by Little's law).
-//!
 //! **Invariants.** Until enough requests are known, and for a request that cannot make it any more
-//! or is beyond the quantile, the fastest operating point; an older head or a longer queue never
-//! lowers the operating point.
+//! or is beyond the quantile, the fastest operating point; an older head never lowers the operating
+//! point.
 
+mod busy;
 mod params;
 mod schedule;
 mod server;
@@ -33,10 +39,11 @@ pub use server::Server;
 
 use super::rubik::{Head, Rubik};
 use super::{PointIndex, PointTable};
-use machine::{Duration, Instant};
+use busy::Busy;
+use machine::{Duration, Instant, TurboBin};
 use policy::error_budget::ErrorBudget;
 use policy::frequency::log_histogram::LogHistogram;
-use schedule::{Cost, Schedules};
+use schedule::{Ladder, Schedules};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,33 +53,68 @@ pub struct Choice {
     pub review: Option<Instant>,
 }
 
-/// One for any number of cores: all cores share its knowledge, and [`Crescendo::choose`] reads
-/// only.
+/// One for any number of cores.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Crescendo {
     params: Params,
     points: PointTable,
+    turbo: Vec<TurboBin>,
+    cores: u16,
     rubik: Rubik,
     compute: LogHistogram,
     memory_ns: f64,
-    stays_ns: f64,
     began: Option<Instant>,
     budget: ErrorBudget,
-    schedules: Option<Schedules>,
+    busy: Busy,
+    known: Option<Known>,
+    waiting: Waiting,
+}
+
+/// Learned from the requests of one window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Known {
+    schedules: Schedules,
+    /// Each for up to so many busy cores.
+    ladders: Vec<(u16, Ladder)>,
+    /// Real time for computing at the nominal clock.
+    slowness: f64,
+    /// Real time of a request on its core.
+    mean_ns: f64,
+    /// Power of the package that would end if all cores had done their work.
+    package_watts: f64,
+}
+
+/// The mean price of requests that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Waiting {
+    watts: f64,
+    at: Instant,
+}
+
+impl Waiting {
+    fn record(&mut self, now: Instant, watts: f64, over_ns: f64) -> f64 {
+        let kept = (-(now.since(self.at).as_nanos() as f64) / over_ns.max(1.0)).exp();
+        *self = Self { watts: kept * self.watts + (1.0 - kept) * watts, at: now };
+        self.watts
+    }
 }
 
 impl Crescendo {
-    pub fn new(params: Params, points: &PointTable) -> Self {
+    /// For so many cores, whose fastest operating point is as fast as the bins say.
+    pub fn new(params: Params, cores: u16, points: &PointTable, turbo: &[TurboBin]) -> Self {
         Self {
             params,
             points: *points,
+            turbo: turbo.to_vec(),
+            cores,
             rubik: Rubik::new(params.rubik(), points),
             compute: LogHistogram::new(),
             memory_ns: 0.0,
-            stays_ns: 0.0,
             began: None,
             budget: ErrorBudget::new(1.0),
-            schedules: None,
+            busy: Busy::new(params.package_after),
+            known: None,
+            waiting: Waiting { watts: 0.0, at: Instant::ZERO },
         }
     }
 
@@ -89,8 +131,14 @@ impl Crescendo {
         self.began.get_or_insert(now);
         self.compute.record(compute);
         self.memory_ns += memory.as_nanos() as f64;
-        self.stays_ns += response.as_nanos() as f64;
         self.budget.record(response, self.params.rubik.target);
+        self.busy.handle_completion(response);
+    }
+
+    /// So many cores work from now on. True if the others are to be asked again.
+    pub fn handle_busy(&mut self, now: Instant, cores: u16) -> bool {
+        let is_priced = self.known.as_ref().is_some_and(|known| known.package_watts > 0.0);
+        self.busy.change(now, cores) && is_priced
     }
 
     /// When to call [`Self::handle_timeout`]; never while no request completes.
@@ -106,38 +154,63 @@ impl Crescendo {
         let enough = u64::from(self.params.rubik.samples_min.max(1));
         let window = self.began.map_or(Duration::ZERO, |began| now.since(began));
         if self.compute.total() >= enough && window >= self.params.rubik.rebuild_every {
-            self.rebuild(window);
+            self.rebuild();
         }
     }
 
     /// For a core that executes `head` and then, in this order, the requests that came at
     /// `waiting`. A core with nothing to do gets the slowest operating point.
     pub fn choose(
-        &self,
+        &mut self,
         now: Instant,
         head: Option<Head>,
         waiting: impl IntoIterator<Item = Instant>,
     ) -> Choice {
-        let mut waiting = waiting.into_iter().peekable();
-        let (Some(schedules), Some(head)) = (&self.schedules, head) else {
-            return Choice { point: self.rubik.choose(now, head, waiting), review: None };
-        };
-        let target_ns = self.rubik.corrected_target().as_nanos() as f64;
+        let fastest = Choice { point: self.points.fastest(), review: None };
+        match head {
+            Some(head) => self.cheapest(now, head, waiting).unwrap_or(fastest),
+            None => Choice { point: self.points.slowest(), review: None },
+        }
+    }
+
+    /// `None` where time is worth every price.
+    fn cheapest(
+        &mut self,
+        now: Instant,
+        head: Head,
+        waiting: impl IntoIterator<Item = Instant>,
+    ) -> Option<Choice> {
+        let Known { schedules, slowness, mean_ns, package_watts, .. } = self.known.as_ref()?;
         let delay_ns = self.params.rubik.dvfs_delay.as_nanos() as f64;
-        let time_ns = target_ns - delay_ns - now.since(head.arrived).as_nanos() as f64;
-        let Some(step) = schedules.step(head.done_compute.as_nanos() as f64, time_ns, &self.points) else {
-            return Choice { point: self.points.fastest(), review: None };
-        };
-        let point = match waiting.peek() {
-            Some(_) if step.point == self.points.fastest() => step.point,
-            None => step.point,
-            Some(_) => step.point.max(self.rubik.choose(now, Some(head), waiting)),
-        };
+        let target_ns = self.rubik.corrected_target().as_nanos() as f64;
+        let left_ns = |arrived: Instant| target_ns - delay_ns - now.since(arrived).as_nanos() as f64;
+        let place = schedules.place(head.done_compute.as_nanos() as f64)?;
+        let ladder = self.known.as_ref()?.ladder(self.busy.cores());
+        let mut others_watts = package_watts / f64::from(self.busy.cores().max(1));
+        let mut waiting = waiting.into_iter().peekable();
+        let mut least = self.points.slowest();
+        if waiting.peek().is_some() && schedules.parts() == 1 {
+            least = self.rubik.choose(now, Some(head), waiting);
+        } else if waiting.peek().is_some() {
+            let highest = ladder.highest();
+            let (mut ahead_ns, mut watts) = (schedules.rest_ns(place) * slowness, 0.0);
+            for arrived in waiting {
+                watts += schedules.price_of_waiting(left_ns(arrived) - ahead_ns).unwrap_or(highest);
+                ahead_ns += mean_ns;
+                if watts >= highest {
+                    break;
+                }
+            }
+            others_watts += self.waiting.record(now, watts.min(highest), target_ns);
+        }
+        let lambda = schedules.price(place, left_ns(head.arrived), others_watts, ladder)?;
+        let point = ladder.point(others_watts + schedules.watts(place, lambda));
         // Faster than planned, the next step comes sooner by as much at most.
-        let faster = self.points.speed(step.point) / self.points.speed(point);
-        let lasts = Duration::from_nanos((step.lasts_ns * faster).max(1.0) as u64);
-        let review = (point != self.points.fastest()).then(|| now + lasts.max(self.least_part() / 4));
-        Choice { point, review }
+        let faster = self.points.speed(point) / self.points.speed(point.max(least));
+        let lasts_ns = schedules.lasts_ns(place, lambda, others_watts, ladder) * faster;
+        let lasts = Duration::from_nanos(lasts_ns.max(1.0) as u64).max(self.least_part() / 4);
+        let point = point.max(least);
+        Some(Choice { point, review: (point != self.points.fastest()).then(|| now + lasts) })
     }
 
     /// Shorter parts than so many changes of the clock are not worth planning.
@@ -145,19 +218,37 @@ impl Crescendo {
         self.params.rubik.dvfs_delay * CHANGES_IN_PART
     }
 
-    fn rebuild(&mut self, window: Duration) {
-        let total = self.compute.total() as f64;
-        let present = self.stays_ns / (window.as_nanos() as f64).max(1.0);
-        let cost = Cost {
-            asleep: self.params.asleep,
-            others_watts: self.params.shared.as_watts() * (-present).exp(),
-            memory: self.memory_ns / (self.compute.mean_ns() * total).max(1.0),
-        };
-        let quantile = self.params.quantile();
+    fn rebuild(&mut self) {
+        let computed_ns = (self.compute.mean_ns() * self.compute.total() as f64).max(1.0);
+        let memory = self.memory_ns / computed_ns;
+        let seen = self.busy.take();
+        let slowness = if seen.cores_ns > 0.0 { seen.cores_ns / computed_ns } else { 1.0 + memory };
+        let package_watts = self.params.shared.as_watts() * seen.critical;
+        let table = self.points.fastest();
+        let nominal = self.points.khz(table).0 as f64;
+        let ladder = |speed, power| Ladder::new(&self.points, self.params.asleep, memory, (speed, power));
+        let bin = |bin: &TurboBin| (bin.cores, ladder(bin.frequency.0 as f64 / nominal, bin.power));
+        let mut ladders: Vec<(u16, Ladder)> = self.turbo.iter().map(bin).collect();
+        if ladders.last().is_none_or(|(cores, _)| *cores < self.cores) {
+            ladders.push((u16::MAX, ladder(1.0, self.points.power(table))));
+        }
+        let all_busy = &ladders[ladders.len() - 1].1;
         let least_ns = self.least_part().as_nanos() as f64;
-        self.schedules = Schedules::of(&self.compute, quantile, least_ns, cost, &self.points);
+        let others_watts = package_watts / f64::from(self.cores.max(1));
+        let schedules =
+            Schedules::of(&self.compute, self.params.quantile(), least_ns, others_watts, all_busy);
+        let mean_ns = self.compute.mean_ns() * slowness;
+        self.known =
+            schedules.map(|schedules| Known { schedules, ladders, slowness, mean_ns, package_watts });
         self.compute.clear();
-        (self.memory_ns, self.stays_ns, self.began) = (0.0, 0.0, None);
+        (self.memory_ns, self.began) = (0.0, None);
+    }
+}
+
+impl Known {
+    fn ladder(&self, busy: u16) -> &Ladder {
+        let place = self.ladders.partition_point(|(cores, _)| *cores < busy);
+        &self.ladders[place.min(self.ladders.len() - 1)].1
     }
 }
 

@@ -21,6 +21,9 @@ pub static ENTRY: Entry = Entry {
             params.shared = platform.package.map_or(Microwatts(0), |package| {
                 Microwatts(platform.uncore.0.saturating_sub(package.power.0))
             });
+            params.package_after = platform
+                .package
+                .map_or(Duration::ZERO, |package| states[usize::from(package.from_state)].target_residency);
         }
         settings(params)
     })],
@@ -40,6 +43,8 @@ pub struct Params {
     pub rubik: rubik::Params,
     pub asleep: Microwatts,
     pub shared: Microwatts,
+    #[serde(with = "machine::duration_text")]
+    pub package_after: Duration,
     pub budget_gain: f64,
     #[serde(with = "machine::duration_text")]
     pub budget_window: Duration,
@@ -54,6 +59,8 @@ impl Check for Params {
         ),
         power("asleep", "what a core draws that has nothing to do").given("the machine"),
         power("shared", "what the rest of the machine draws only because a core is awake")
+            .given("the machine"),
+        time("package_after", "the package sleeps in gaps between requests of so much")
             .given("the machine"),
         share(
             "budget_gain",
@@ -73,6 +80,7 @@ impl Default for Params {
             rubik: rubik::Params::default(),
             asleep: Microwatts(0),
             shared: Microwatts(0),
+            package_after: Duration::ZERO,
             budget_gain: 0.5,
             budget_window: Duration::from_secs(60),
         }

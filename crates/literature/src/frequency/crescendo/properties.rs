@@ -20,7 +20,7 @@ fn taught(requests: &[(f64, f64)], shared_watts: f64) -> Crescendo {
         shared: Microwatts::from_watts(shared_watts),
         ..Params::default()
     };
-    let mut crescendo = Crescendo::new(params, &nine_points());
+    let mut crescendo = Crescendo::new(params, 4, &nine_points(), &[]);
     for (at, (compute, memory)) in requests.iter().cycle().take(1_000).enumerate() {
         let now = Instant::from_nanos(at as u64 * 100_000);
         crescendo.handle_completion(now, us(*compute), us(*memory), us(compute + memory));
@@ -35,7 +35,7 @@ fn head(age_us: f64, done_us: f64) -> Option<Head> {
 
 #[test]
 fn until_it_knows_the_requests_it_runs_at_full_speed_and_an_idle_core_needs_none() {
-    let (points, fresh) = (nine_points(), Crescendo::new(Params::default(), &nine_points()));
+    let (points, mut fresh) = (nine_points(), Crescendo::new(Params::default(), 4, &nine_points(), &[]));
     assert_eq!(fresh.choose(NOW, head(0.0, 0.0), []), Choice { point: points.fastest(), review: None });
     let idle = taught(&[(40.0, 0.0)], 0.0).choose(NOW, None, []);
     assert_eq!(idle, Choice { point: points.slowest(), review: None });
@@ -43,7 +43,7 @@ fn until_it_knows_the_requests_it_runs_at_full_speed_and_an_idle_core_needs_none
 
 #[test]
 fn a_request_beyond_the_quantile_or_beyond_help_gets_the_fastest_point() {
-    let crescendo = taught(&[(40.0, 0.0), (80.0, 0.0)], 0.0);
+    let mut crescendo = taught(&[(40.0, 0.0), (80.0, 0.0)], 0.0);
     let fastest = Choice { point: nine_points().fastest(), review: None };
     assert_eq!(crescendo.choose(NOW, head(100.0, 90.0), []), fastest);
     assert_eq!(crescendo.choose(NOW, head(299.0, 0.0), []), fastest);
@@ -67,23 +67,24 @@ proptest! {
         shared in 0.0..50.0_f64,
     ) {
         let crescendo = taught(&requests, shared);
-        let waiting = |ages: &[f64]| -> Vec<Instant> { ages.iter().map(|age| NOW - us(*age)).collect() };
-        let chosen = crescendo.choose(NOW, head(age, done), waiting(&ages));
+        let waiting: Vec<Instant> = ages.iter().map(|age| NOW - us(*age)).collect();
+        let choose = |age, waiting: &[Instant]| {
+            crescendo.clone().choose(NOW, head(age, done), waiting.iter().copied())
+        };
+        let chosen = choose(age, &waiting);
         prop_assert!(chosen.point <= nine_points().fastest());
         prop_assert!(chosen.review.is_none_or(|at| at > NOW), "{chosen:?}");
-        let older = crescendo.choose(NOW, head(age + later, done), waiting(&ages));
+        let older = choose(age + later, &waiting);
         prop_assert!(older.point >= chosen.point, "{older:?} {chosen:?}");
-        let mut longer = ages.clone();
-        longer.push(0.0);
-        let fuller = crescendo.choose(NOW, head(age, done), waiting(&longer));
-        prop_assert!(fuller.point >= chosen.point, "{fuller:?} {chosen:?}");
+        let alone = choose(age, &[]);
+        prop_assert!(chosen.point >= alone.point, "{chosen:?} {alone:?}");
     }
 
     #[test]
     fn what_is_written_and_read_back_decides_alike(requests in requests(), age in 0.0..400.0_f64) {
-        let crescendo = taught(&requests, 5.0);
+        let mut crescendo = taught(&requests, 5.0);
         let text = serde_json::to_string(&crescendo).unwrap();
-        let read: Crescendo = serde_json::from_str(&text).unwrap();
+        let mut read: Crescendo = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(&read, &crescendo);
         prop_assert_eq!(read.choose(NOW, head(age, 1.0), []), crescendo.choose(NOW, head(age, 1.0), []));
     }

@@ -4,24 +4,50 @@ use super::Crescendo;
 use crate::frequency::PointIndex;
 use machine::{CpuId, Instant};
 use policy::kind::{Decision, FrequencyPolicy, Head, Making, Policy, Request, Seen, Watch};
+use std::collections::VecDeque;
 
 /// One for all cores.
 pub struct Server {
     crescendo: Crescendo,
-    /// By core, when it is to be looked at again: of its reviews only the one at that time counts.
-    reviews: Vec<Option<Instant>>,
-    decision: Option<Decision>,
+    cpus: Vec<Cpu>,
+    busy: u16,
+    decisions: VecDeque<Decision>,
     /// A window that begins while another is open ends with it.
     due: Option<Instant>,
 }
 
+#[derive(Clone, Copy, Debug, Default)]
+struct Cpu {
+    is_busy: bool,
+    /// When it is to be looked at again: of its reviews only the one at that time counts.
+    review: Option<Instant>,
+}
+
 impl Server {
     pub(super) fn new(making: &Making<'_>) -> Self {
+        let (points, turbo) = (making.points(), &making.platform.turbo);
         Self {
-            crescendo: Crescendo::new(making.params(), &making.points()),
-            reviews: vec![None; making.cpus()],
-            decision: None,
+            crescendo: Crescendo::new(making.params(), making.workers, &points, turbo),
+            cpus: vec![Cpu::default(); making.cpus()],
+            busy: 0,
+            decisions: VecDeque::new(),
             due: None,
+        }
+    }
+
+    #[inline]
+    fn set_busy(&mut self, now: Instant, cpu: usize, is_busy: bool) {
+        if std::mem::replace(&mut self.cpus[cpu].is_busy, is_busy) == is_busy {
+            return;
+        }
+        self.busy = if is_busy { self.busy + 1 } else { self.busy - 1 };
+        if self.crescendo.handle_busy(now, self.busy) {
+            for (other, state) in self.cpus.iter_mut().enumerate() {
+                if other != cpu && state.is_busy && state.review != Some(now) {
+                    state.review = Some(now);
+                    self.decisions.push_back(Decision::Review { cpu: CpuId(other as u16), at: now });
+                }
+            }
         }
     }
 }
@@ -34,7 +60,7 @@ impl Policy for Server {
 
     #[inline]
     fn poll_decision(&mut self) -> Option<Decision> {
-        self.decision.take()
+        self.decisions.pop_front()
     }
 
     #[inline]
@@ -56,12 +82,20 @@ impl FrequencyPolicy for Server {
         head: Option<Head>,
         waiting: &dyn Fn(usize) -> Option<Instant>,
     ) -> Option<PointIndex> {
+        self.set_busy(now, cpu, head.is_some());
         let choice = self.crescendo.choose(now, head, (0..).map_while(waiting));
-        if choice.review != self.reviews[cpu] {
-            self.reviews[cpu] = choice.review;
-            self.decision = choice.review.map(|at| Decision::Review { cpu: CpuId(cpu as u16), at });
+        if choice.review != self.cpus[cpu].review {
+            self.cpus[cpu].review = choice.review;
+            let review = choice.review.map(|at| Decision::Review { cpu: CpuId(cpu as u16), at });
+            self.decisions.extend(review);
         }
         Some(choice.point)
+    }
+
+    #[inline]
+    fn handle_idle(&mut self, now: Instant, cpu: usize, _: PointIndex) -> Option<PointIndex> {
+        self.set_busy(now, cpu, false);
+        None
     }
 
     #[inline]
@@ -72,6 +106,6 @@ impl FrequencyPolicy for Server {
     }
 
     fn handle_review(&mut self, now: Instant, cpu: usize) -> bool {
-        self.reviews[cpu].take_if(|at| *at == now).is_some()
+        self.cpus[cpu].review.take_if(|at| *at == now).is_some()
     }
 }
