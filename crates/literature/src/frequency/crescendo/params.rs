@@ -29,8 +29,8 @@ pub static ENTRY: Entry = Entry {
     })],
     question: Question::Frequency,
     help: "A request begins slowly and gains speed the longer it stays, along the schedule of least energy \
-           with which the longest request that the goal speaks of would still be in time. Requests that \
-           wait are served as Rubik serves them.",
+           with which the longest request that the goal speaks of would still be in time. A core is faster \
+           where others wait for it, and where few others share the power of the package.",
     origin: "ours, after PACE and Rubik",
     needs_goal: true,
     make: Make::Frequency(|making| Box::new(Server::new(making))),
