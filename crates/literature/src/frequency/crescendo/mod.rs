@@ -26,8 +26,8 @@
 //! An [`ErrorBudget`] moves the goal, so that as many requests miss it as it allows.
 //!
 //! **Invariants.** Until enough requests are known, and for a request that cannot make it any more
-//! or is beyond the quantile, the fastest operating point; an older head never lowers the operating
-//! point.
+//! or is beyond the quantile, the fastest operating point; an older head or a longer queue never
+//! lowers the operating point.
 
 mod busy;
 mod params;
@@ -187,6 +187,9 @@ impl Crescendo {
         let place = schedules.place(head.done_compute.as_nanos() as f64)?;
         let ladder = self.known.as_ref()?.ladder(self.busy.cores());
         let mut others_watts = package_watts / f64::from(self.busy.cores().max(1));
+        // Without those that wait: it falls by steps as others_watts rises, and one more request could slow the
+        // core down.
+        let lambda = schedules.price(place, left_ns(head.arrived), others_watts, ladder)?;
         let mut waiting = waiting.into_iter().peekable();
         let mut least = self.points.slowest();
         if waiting.peek().is_some() && schedules.parts() == 1 {
@@ -203,13 +206,12 @@ impl Crescendo {
             }
             others_watts += self.waiting.record(now, watts.min(highest), target_ns);
         }
-        let lambda = schedules.price(place, left_ns(head.arrived), others_watts, ladder)?;
-        let point = ladder.point(others_watts + schedules.watts(place, lambda));
+        let planned = ladder.point(others_watts + schedules.watts(place, lambda));
+        let point = planned.max(least);
         // Faster than planned, the next step comes sooner by as much at most.
-        let faster = self.points.speed(point) / self.points.speed(point.max(least));
+        let faster = self.points.speed(planned) / self.points.speed(point);
         let lasts_ns = schedules.lasts_ns(place, lambda, others_watts, ladder) * faster;
         let lasts = Duration::from_nanos(lasts_ns.max(1.0) as u64).max(self.least_part() / 4);
-        let point = point.max(least);
         Some(Choice { point, review: (point != self.points.fastest()).then(|| now + lasts) })
     }
 

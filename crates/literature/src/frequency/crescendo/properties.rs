@@ -76,6 +76,10 @@ proptest! {
         prop_assert!(chosen.review.is_none_or(|at| at > NOW), "{chosen:?}");
         let older = choose(age + later, &waiting);
         prop_assert!(older.point >= chosen.point, "{older:?} {chosen:?}");
+        let mut longer = waiting.clone();
+        longer.push(NOW);
+        let fuller = choose(age, &longer);
+        prop_assert!(fuller.point >= chosen.point, "{fuller:?} {chosen:?}");
         let alone = choose(age, &[]);
         prop_assert!(chosen.point >= alone.point, "{chosen:?} {alone:?}");
     }

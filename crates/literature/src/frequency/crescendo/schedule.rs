@@ -357,6 +357,20 @@ mod tests {
     }
 
     #[test]
+    fn a_stay_that_costs_the_machine_more_is_shorter() {
+        let histogram = measured((0..1_000).map(|k| 50.0 + f64::from(k) * 0.05));
+        let (points, ladder) = (nine_points(), ladder(0.0));
+        let first = |others_watts| {
+            let schedules = Schedules::of(&histogram, 0.99, 1.0, others_watts, &ladder).unwrap();
+            let place = schedules.place(0.0).unwrap();
+            let lambda = schedules.price(place, 1e9, others_watts, &ladder).unwrap();
+            ladder.point(others_watts + schedules.watts(place, lambda))
+        };
+        assert_eq!(first(0.0), points.slowest());
+        assert!(first(1_000.0) > points.slowest());
+    }
+
+    #[test]
     fn no_work_no_schedule_and_short_work_one_part() {
         let of = |histogram: &LogHistogram, least_ns| {
             Schedules::of(histogram, 0.99, least_ns, 0.0, &ladder(0.0)).map(|schedules| schedules.parts())
@@ -377,10 +391,19 @@ mod tests {
             budget in 1.0..5_000.0_f64,
         ) {
             let schedules = schedules(&lengths, memory);
-            for pair in schedules.slow_to_fast.windows(2) {
-                prop_assert!(pair[0].lambda < pair[1].lambda && pair[0].time_ns > pair[1].time_ns);
+            let ladder = ladder(memory);
+            let points = |schedule: &Schedule| -> Vec<PointIndex> {
+                let watts = schedules.survive.iter().map(|survive| schedule.lambda / survive);
+                watts.map(|watts| ladder.point(watts)).collect()
+            };
+            for schedule in &schedules.slow_to_fast {
+                prop_assert!(points(schedule).is_sorted() && schedule.time_ns.is_finite());
             }
-            prop_assert!(schedules.survive.is_sorted_by(|a, b| a >= b));
+            for pair in schedules.slow_to_fast.windows(2) {
+                prop_assert!(pair[0].time_ns > pair[1].time_ns);
+                let [slower, faster] = [&pair[0], &pair[1]].map(points);
+                prop_assert!(slower.iter().zip(&faster).all(|(slow, fast)| slow <= fast));
+            }
             // A request that can keep the goal does.
             let longest = lengths.iter().copied().fold(0.0, f64::max);
             let (_, took) = spent(&schedules, memory, &lengths, budget);
