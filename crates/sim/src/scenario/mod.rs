@@ -121,7 +121,7 @@ pub struct Machine {
 
 /// Faster than nominal while few cores are awake.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "write true, or bins such as [{ cores = 2, khz = 3700000, watts = 7.4 }]")]
 pub enum Turbo {
     /// The preset's bins if true, else none.
     Preset(bool),
@@ -457,6 +457,20 @@ mod tests {
         for text in ["0", "1.5", "-1", "nan", "\"1.5\"", "\"-1\"", "\"inf\"", "\"many\"", "\"\""] {
             let error = requests(text).unwrap_err().to_string();
             assert!(error.contains("such as 200k"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn turbo_that_is_neither_says_how_to_write_it() {
+        #[derive(Debug, Deserialize)]
+        struct Machine {
+            turbo: Turbo,
+        }
+        let turbo = |text: &str| toml::from_str::<Machine>(&format!("turbo = {text}")).map(|of| of.turbo);
+        assert_eq!(turbo("true"), Ok(Turbo::Preset(true)));
+        for text in ["1", "\"on\"", "[{ cores = 1, frequency = 1, power = 1 }]", "[true]"] {
+            let error = turbo(text).unwrap_err().to_string();
+            assert!(error.contains("write true, or bins such as"), "{text}: {error}");
         }
     }
 }
