@@ -360,7 +360,7 @@ fn prehistories(run: &mut Run, allowed: &[CpuId]) -> Result<()> {
     let small = Workload { keys: 10_000, ..Workload::default() };
     let large = Workload { keys: 200, value_size: ValueSize::Fixed(200_000), ..Workload::default() };
     let writes = Workload { gets: Ratio::ZERO, ..small.clone() };
-    let preload = |workload: &Workload| Items { workload: workload.clone(), preload: true, verify: false };
+    let preload = |workload: &Workload| Items { preload: true, ..Items::of(workload.clone()) };
     let closed = |depth| Pace::Closed { depth };
     let level = |rate: f64| open(Rate::per_second(rate), Duration::from_secs(4));
     // None, and ten.

@@ -23,6 +23,7 @@ pub mod perf_data;
 pub mod plan;
 pub mod published;
 pub mod recording;
+pub mod redis_reply;
 pub mod request;
 pub mod scenario;
 pub mod scrape_page;
@@ -58,6 +59,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "plan", run: plan::run, more: None },
     Target { name: "published", run: published::run, more: None },
     Target { name: "recording", run: recording::run, more: None },
+    Target { name: "redis_reply", run: redis_reply::run, more: None },
     Target { name: "request", run: request::run, more: None },
     Target { name: "scenario", run: scenario::run, more: Some("scenarios") },
     Target { name: "scrape_page", run: scrape_page::run, more: None },

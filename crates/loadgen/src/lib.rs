@@ -1,4 +1,4 @@
-//! Open-loop load for memcached and HTTP servers, with latency counted from when each request
+//! Open-loop load for memcached, Redis and HTTP servers, with latency counted from when each request
 //! should have been sent.
 //!
 //! A generator that waits for an answer before it sends the next request slows down with its
@@ -18,7 +18,7 @@
 //!                        +--> interval tallies --> run(): merged, shown to the observer
 //! ```
 //!
-//! A `Protocol` gives the bytes between the two arrows their meaning: memcached's, or HTTP's.
+//! A `Protocol` gives the bytes between the two arrows their meaning: memcached's, that of Redis, or HTTP's.
 //!
 //! Terms: a *lane* is a thread with connections of its own. A request is *due* at its scheduled
 //! instant, *late* by the time from then until it was written, *backlogged* when its connection has too
@@ -48,6 +48,6 @@ pub use hdr_log::HdrLog;
 pub use judge::Stands;
 pub use outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
 pub use plan::{Pace, Plan, SPIN_DEFAULT, Target};
-pub use protocol::{Asks, Http, Items, Url, http_answer};
+pub use protocol::{Asks, Dialect, Http, Items, RedisReply, Url, http_answer, redis_reply};
 pub use run::{fill, run};
 pub use tally::Counts;

@@ -2,12 +2,12 @@
 //! terminal, its outcome a table.
 
 mod http;
-mod memcache;
+mod keys;
 
 use crate::exit::{Exit, coded, usage};
 use crate::print::over;
 use anyhow::{Context as _, Result};
-use loadgen::{Asks, HdrLog, Interval, Outcome, Pace, Part, Plan, Progress, Target, Url};
+use loadgen::{Asks, Dialect, HdrLog, Interval, Outcome, Pace, Part, Plan, Progress, Target, Url};
 use machine::{CpuList, Duration, Rate};
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
@@ -29,26 +29,34 @@ use workload::{ArrivalKind, Popularity, Shape, SpecError};
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = include_str!("../../help/load.txt"))]
 pub struct Args {
-    /// A memcached server, such as `roost serve`, as HOST:PORT or unix:PATH; or an HTTP server, as
-    /// http://HOST:PORT/PATH?QUERY
+    /// A memcached server, such as `roost serve`, as HOST:PORT or unix:PATH; Redis or Valkey, as
+    /// redis:HOST:PORT or redis:unix:PATH; or an HTTP server, as http://HOST:PORT/PATH?QUERY
     #[arg(value_name = "TARGET", default_value = "127.0.0.1:11211", value_parser = parse_server)]
     server: Server,
     #[command(flatten)]
     load: Load,
-    #[command(flatten, next_help_heading = "Memcached")]
-    memcache: memcache::MemcacheOptions,
+    #[command(flatten, next_help_heading = "Keys")]
+    keys: keys::KeyOptions,
     #[command(flatten, next_help_heading = "HTTP")]
     http: http::HttpOptions,
 }
 
 #[derive(Clone, Debug)]
 enum Server {
-    Memcache(Target),
+    Keys(Target, Dialect),
     Http(Url),
 }
 
 fn parse_server(text: &str) -> Result<Server, loadgen::Error> {
-    if text.contains("://") { text.parse().map(Server::Http) } else { text.parse().map(Server::Memcache) }
+    if let Some(target) = text.strip_prefix("redis:") {
+        // A URL is what people have at hand.
+        let target = target.strip_prefix("//").unwrap_or(target).trim_end_matches('/').parse()?;
+        Ok(Server::Keys(target, Dialect::Redis))
+    } else if text.contains("://") {
+        text.parse().map(Server::Http)
+    } else {
+        Ok(Server::Keys(text.parse()?, Dialect::Memcached))
+    }
 }
 
 #[derive(clap::Args, Debug)]
@@ -150,10 +158,12 @@ impl FromStr for Arrivals {
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let refused = |flag: &str, of: &str| usage(format!("{flag} is for {of}\nhint: leave it out"));
-    match (&args.server, args.memcache.given(), args.http.given()) {
-        (Server::Memcache(_), _, Some(flag)) => Err(refused(flag, "an HTTP server, named by a URL")),
-        (Server::Http(_), Some(flag), _) => Err(refused(flag, "a memcached server")),
-        (Server::Memcache(target), ..) => send(&args.load, &args.memcache.plan(&args.load, target)?),
+    match (&args.server, args.keys.given(), args.http.given()) {
+        (Server::Keys(..), _, Some(flag)) => Err(refused(flag, "an HTTP server, named by a URL")),
+        (Server::Http(_), Some(flag), _) => Err(refused(flag, "a server of keys")),
+        (Server::Keys(target, dialect), ..) => {
+            send(&args.load, &args.keys.plan(&args.load, target, *dialect)?)
+        }
         (Server::Http(url), ..) => send(&args.load, &args.http.plan(&args.load, url)?),
     }
 }

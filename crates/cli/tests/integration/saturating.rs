@@ -7,7 +7,7 @@ use policy::peafowl::Params;
 use std::ops::ControlFlow;
 use store::status::Status;
 use store::{Config, Log, Policy, Server};
-use workload::{ArrivalKind, Profile, Segment, Workload};
+use workload::{ArrivalKind, Profile, Segment};
 
 /// As long as a worker may be busy all the time beside one that sleeps. It takes a fifth of a
 /// second on a machine with time to spare; this is for one that has none.
@@ -43,7 +43,7 @@ fn a_preload_does_not_let_one_worker_do_all_the_work_afterwards() {
         connections: 32,
         length,
         interval: Duration::from_millis(100),
-        asks: Items { workload: Workload::default(), preload: true, verify: false },
+        asks: Items { preload: true, ..Items::default() },
         ..Plan::new(target.clone(), Pace::Open { arrivals: ArrivalKind::Poisson, profile })
     };
     let packed = until(&server, &light, |now| {

@@ -115,7 +115,7 @@ fn values_of_all_sizes_come_back_byte_for_byte() {
             tls: Some(tls::Client::new(&of_tests("localhost.pem"), "localhost").unwrap()),
             connections: 8,
             length: Duration::from_secs(2),
-            asks: Items { workload, preload: true, verify: true },
+            asks: Items { preload: true, verify: true, ..Items::of(workload) },
             ..Plan::new(
                 Target::Tcp(format!("127.0.0.1:{}", sealed.server.port)),
                 Pace::Open { arrivals: ArrivalKind::Poisson, profile },

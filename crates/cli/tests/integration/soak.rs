@@ -58,6 +58,7 @@ fn soak(seconds: u64, steal_after: Option<Duration>) {
             },
             preload: true,
             verify: true,
+            ..Items::default()
         },
         ..Plan::new(Target::Tcp(server.addresses()[0].to_string()), pace)
     };

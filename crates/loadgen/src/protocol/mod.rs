@@ -2,19 +2,21 @@
 //!
 //! A lane is about time: when a request is due, when it was sent, when its answer was whole. The
 //! bytes in between belong to a [`Protocol`]: it defines request number n, writes it, and parses
-//! the answers. There are two, `memcache` and `http`. They differ in one more thing: which
-//! connection carries a request. A memcached client has its connections and each request belongs to
+//! the answers. There are two, `items` (of memcached and of Redis) and `http`. They differ in one more thing: which
+//! connection carries a request. A client of keys has its connections and each request belongs to
 //! one. An HTTP client has a *pool*, takes any connection that is free, and opens a closed one anew
 //! when it needs one, as HTTP lets servers close idle connections.
 
 mod http;
-mod memcache;
+mod items;
+mod resp;
 mod url;
 
 pub use http::Http;
 pub use http::answer as http_answer;
-pub use memcache::Items;
-pub(crate) use memcache::store_all;
+pub(crate) use items::store_all;
+pub use items::{Dialect, Items};
+pub use resp::{Reply as RedisReply, parse as redis_reply};
 pub use url::Url;
 
 use crate::lane::Lane;

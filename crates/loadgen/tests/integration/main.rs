@@ -1,9 +1,10 @@
-//! The generator against a real memcached, and against servers that misbehave.
+//! The generator against a real memcached and a real Redis, and against servers that misbehave.
 
 mod http;
 mod memcached;
 mod misbehaving;
 mod realtime;
+mod redis;
 
 use loadgen::{Interval, Items, Pace, Plan, Target};
 use machine::{Duration, Rate};

@@ -94,6 +94,7 @@ fn counts_add_up_in_an_open_loop() {
             },
             preload: true,
             verify: true,
+            ..Items::default()
         },
         ..short(server.target(), open(5000.0))
     };
@@ -177,7 +178,7 @@ fn a_value_that_another_client_changed_is_found() {
     let Some(server) = Memcached::start("a_value_that_another_client_changed_is_found") else { return };
     let workload = Workload { keys: 20, gets: Ratio::ONE, ..Workload::default() };
     let plan = Plan {
-        asks: Items { workload: workload.clone(), preload: true, verify: true },
+        asks: Items { preload: true, verify: true, ..Items::of(workload.clone()) },
         ..short(server.target(), open(2000.0))
     };
     let clean = run(&plan, &mut unobserved).unwrap();
@@ -237,7 +238,7 @@ fn a_server_too_small_for_its_keys_is_noticed() {
         gets: Ratio::ONE,
         ..Workload::default()
     };
-    let asks = Items { workload, preload: true, verify: true };
+    let asks = Items { preload: true, verify: true, ..Items::of(workload) };
     let plan = Plan { asks, ..short(server.target(), open(500.0)) };
     let outcome = run(&plan, &mut unobserved).unwrap();
     let preload = outcome.preload.unwrap();

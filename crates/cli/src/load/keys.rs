@@ -1,16 +1,16 @@
-//! The load of a memcached server, or of the store.
+//! The load of a server of keys: memcached, the store, Redis.
 
 use super::Load;
 use crate::exit::usage;
 use anyhow::Result;
-use loadgen::{Items, Plan, Target};
+use loadgen::{Dialect, Items, Plan, Target};
 use machine::Ratio;
 use std::path::PathBuf;
 use tls::Client;
 use workload::{KeySize, Popularity, ValueSize, Workload};
 
 #[derive(clap::Args, Debug)]
-pub(super) struct MemcacheOptions {
+pub(super) struct KeyOptions {
     /// Number of keys [default: 100000]
     #[arg(long, value_name = "N")]
     keys: Option<u64>,
@@ -34,7 +34,7 @@ pub(super) struct MemcacheOptions {
     verify: bool,
 }
 
-impl MemcacheOptions {
+impl KeyOptions {
     pub(super) fn given(&self) -> Option<&'static str> {
         let given = [
             ("--keys", self.keys.is_some()),
@@ -48,7 +48,7 @@ impl MemcacheOptions {
         given.into_iter().find_map(|(flag, is_given)| is_given.then_some(flag))
     }
 
-    pub(super) fn plan(&self, load: &Load, server: &Target) -> Result<Plan> {
+    pub(super) fn plan(&self, load: &Load, server: &Target, dialect: Dialect) -> Result<Plan> {
         let size = "a size";
         let workload = Workload {
             seed: load.seed,
@@ -60,9 +60,8 @@ impl MemcacheOptions {
         };
         let tls = self.tls_ca.as_deref().map(|file| Client::new(file, &host_of(server)));
         let tls = tls.transpose().map_err(usage)?;
-        let plan = Plan { tls, ..Plan::new(server.clone(), load.pace()?) };
-        Ok(load
-            .in_force(Plan { asks: Items { workload, preload: self.preload, verify: self.verify }, ..plan }))
+        let asks = Items { workload, dialect, preload: self.preload, verify: self.verify };
+        Ok(load.in_force(Plan { tls, asks, ..Plan::new(server.clone(), load.pace()?) }))
     }
 }
 

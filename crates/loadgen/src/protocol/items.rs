@@ -1,5 +1,6 @@
-//! memcached's text protocol: keys read and written, values checked.
+//! Keys read and written, values checked: in memcached's text protocol, or in that of Redis.
 
+use super::resp;
 use super::{Answer, Asks, Kind, Protocol, Taken};
 use crate::lane::{Lane, Window};
 use crate::run::on_threads;
@@ -10,10 +11,11 @@ use memcache::client::{Answer as Reply, Reading as Parsed, compose, parse};
 use std::sync::atomic::AtomicBool;
 use workload::{Op, Request, Requests, SpecError, Workload, fill_value, value_matches};
 
-/// Keys of a memcached server, read and written.
+/// Keys of a server, read and written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Items {
     pub workload: Workload,
+    pub dialect: Dialect,
     /// Store every key first, and check that the server kept them.
     pub preload: bool,
     /// Check every value that is read, byte for byte.
@@ -21,10 +23,18 @@ pub struct Items {
 }
 
 impl Items {
-    /// These keys, neither stored first nor checked.
+    /// These keys of a memcached server, neither stored first nor checked.
     pub fn of(workload: Workload) -> Self {
-        Self { workload, preload: false, verify: false }
+        Self { workload, dialect: Dialect::Memcached, preload: false, verify: false }
     }
+}
+
+/// The protocol that a server of keys speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    Memcached,
+    /// Redis, Valkey.
+    Redis,
 }
 
 impl Default for Items {
@@ -34,14 +44,15 @@ impl Default for Items {
 }
 
 impl Asks for Items {
-    type Protocol = Memcache;
+    type Protocol = KeyValue;
 
     fn seed(&self) -> u64 {
         self.workload.seed
     }
 
-    fn protocol(&self) -> Result<Memcache, SpecError> {
-        Ok(Memcache {
+    fn protocol(&self) -> Result<KeyValue, SpecError> {
+        Ok(KeyValue {
+            dialect: self.dialect,
             requests: Requests::new(&self.workload)?,
             verify: self.verify,
             key: Vec::with_capacity(workload::KeySize::MAX),
@@ -56,7 +67,8 @@ impl Asks for Items {
 
 /// A lane's half of the conversation.
 #[derive(Clone)]
-pub struct Memcache {
+pub struct KeyValue {
+    dialect: Dialect,
     requests: Requests,
     verify: bool,
     key: Vec<u8>,
@@ -69,7 +81,7 @@ pub struct Reading {
     found: bool,
 }
 
-impl Protocol for Memcache {
+impl Protocol for KeyValue {
     type Request = Request;
     type Reading = Reading;
 
@@ -87,15 +99,38 @@ impl Protocol for Memcache {
         self.key.clear();
         self.requests.write_key(request.key, &mut self.key);
         if request.op == Op::Get {
-            compose::get(out, &self.key);
-        } else {
-            self.value.resize(self.requests.value_len(request.key), 0);
-            fill_value(&self.key, &mut self.value);
-            compose::set(out, &self.key, 0, 0, &self.value);
+            return match self.dialect {
+                Dialect::Memcached => compose::get(out, &self.key),
+                Dialect::Redis => resp::get(out, &self.key),
+            };
+        }
+        self.value.resize(self.requests.value_len(request.key), 0);
+        fill_value(&self.key, &mut self.value);
+        match self.dialect {
+            Dialect::Memcached => compose::set(out, &self.key, 0, 0, &self.value),
+            Dialect::Redis => resp::set(out, &self.key, &self.value),
         }
     }
 
     fn take(&mut self, request: &Request, reading: &mut Reading, input: &[u8]) -> Result<Taken, String> {
+        match self.dialect {
+            Dialect::Memcached => self.take_memcached(request, reading, input),
+            Dialect::Redis => self.take_redis(request, reading, input),
+        }
+    }
+
+    fn end(&mut self, _: &mut Reading) -> Option<Answer> {
+        None
+    }
+}
+
+impl KeyValue {
+    fn take_memcached(
+        &mut self,
+        request: &Request,
+        reading: &mut Reading,
+        input: &[u8],
+    ) -> Result<Taken, String> {
         let (reply, bytes) = match parse(input) {
             Ok(Parsed::Answer { answer, length }) => (answer, length),
             Ok(Parsed::Partial { .. }) => return Ok(Taken::Nothing),
@@ -105,7 +140,7 @@ impl Protocol for Memcache {
         let kind = match (reply, request.op) {
             (Reply::Value { key, value, .. }, Op::Get) if !found => {
                 reading.found = true;
-                let wrong = if self.verify { self.fault(request, key, value) } else { None };
+                let wrong = if self.verify { self.fault(request, Some(key), value) } else { None };
                 return Ok(Taken::Part(bytes, wrong));
             }
             (Reply::End, Op::Get) if found => Kind::Hit,
@@ -117,16 +152,42 @@ impl Protocol for Memcache {
         Ok(Taken::Answer(bytes, kind.into()))
     }
 
-    fn end(&mut self, _: &mut Reading) -> Option<Answer> {
-        None
+    fn take_redis(
+        &mut self,
+        request: &Request,
+        reading: &mut Reading,
+        input: &[u8],
+    ) -> Result<Taken, String> {
+        if reading.found {
+            return match input {
+                [b'\r', b'\n', ..] => {
+                    reading.found = false;
+                    Ok(Taken::Answer(2, Kind::Hit.into()))
+                }
+                b"\r" => Ok(Taken::Nothing),
+                _ => Err("the server sent a value that is longer than it said".to_owned()),
+            };
+        }
+        let Some((reply, bytes)) = resp::parse(input)? else { return Ok(Taken::Nothing) };
+        let kind = match (reply, request.op) {
+            (resp::Reply::Value(value), Op::Get) => {
+                reading.found = true;
+                let wrong = if self.verify { self.fault(request, None, value) } else { None };
+                return Ok(Taken::Part(bytes, wrong));
+            }
+            (resp::Reply::Nil, Op::Get) => Kind::Miss,
+            (resp::Reply::Ok, Op::Set) => Kind::Stored,
+            (resp::Reply::Error(words), _) => Kind::Refused(String::from_utf8_lossy(words).into_owned()),
+            (other, op) => return Err(format!("the server answered {op:?} with {other:?}")),
+        };
+        Ok(Taken::Answer(bytes, kind.into()))
     }
-}
 
-impl Memcache {
-    /// The reason why a value is wrong, if it is.
-    fn fault(&mut self, request: &Request, key: &[u8], value: &[u8]) -> Option<String> {
+    /// The reason why a value is wrong, if it is. Redis does not say of which key it is.
+    fn fault(&mut self, request: &Request, key: Option<&[u8]>, value: &[u8]) -> Option<String> {
         self.key.clear();
         self.requests.write_key(request.key, &mut self.key);
+        let key = key.unwrap_or(&self.key);
         if key != self.key {
             Some(format!("asked for `{}`, it answered `{}`", self.key.escape_ascii(), key.escape_ascii()))
         } else if !value_matches(key, value) {
