@@ -1,15 +1,17 @@
 //! A server as a child process on CPUs of its own, with its figures from the kernel.
 
 use crate::exit::usage;
+use crate::rivals::{Rival, Rivals};
 use crate::run_folder;
 use anyhow::{Context as _, Result, bail};
 use linux::EndsWithParent as _;
-use loadgen::Target;
+use loadgen::{Dialect, Target};
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, getuid, kill_process};
 use std::fmt;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -30,6 +32,7 @@ pub enum Who {
     Peer,
     AllAwake,
     Peafowl,
+    Rival(Rival),
 }
 
 impl Who {
@@ -38,6 +41,7 @@ impl Who {
             Self::Peer => "peer",
             Self::AllAwake => "roost",
             Self::Peafowl => "roost, scheduler",
+            Self::Rival(rival) => rival.name(),
         }
     }
 }
@@ -50,22 +54,30 @@ impl fmt::Display for Who {
 
 /// The common set-up for starting any of them.
 pub struct Stable {
-    pub peer: PathBuf,
+    peer: PathBuf,
     pub ours: PathBuf,
     /// CPUs that servers run on, one worker or thread for each.
     pub cpus: CpuList,
-    pub memory_mib: u64,
+    memory_mib: u64,
     /// Where logs go, and memcached's word of its port.
-    pub folder: PathBuf,
+    folder: PathBuf,
+    pub rivals: Rivals,
 }
 
 /// A server that runs. It ends when this is dropped.
 pub struct Contestant {
     process: Child,
     target: Target,
+    dialect: Dialect,
 }
 
 impl Stable {
+    /// With this memcached, this program's `roost`, and no rivals.
+    pub fn of(peer: &Path, cpus: CpuList, memory_mib: u64, folder: &Path) -> Result<Self> {
+        let (peer, ours, folder) = (peer.to_owned(), crate::product::roost()?, folder.to_owned());
+        Ok(Self { peer, ours, cpus, memory_mib, folder, rivals: Rivals::default() })
+    }
+
     /// Starts a server and waits until it listens.
     pub fn start(&self, who: Who) -> Result<Contestant> {
         self.start_with(who, None)
@@ -80,6 +92,16 @@ impl Stable {
             Who::Peer => self.peer_command(&port_file),
             Who::AllAwake => self.our_command("all-awake"),
             Who::Peafowl => self.our_command("peafowl"),
+            Who::Rival(rival) => {
+                let port = free_port()?;
+                let mut command = self.rivals.command(rival, port, self.cpus.0.len(), self.memory_mib);
+                command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+                let target = Target::Tcp(format!("127.0.0.1:{port}"));
+                let mut contestant =
+                    Contestant { process: self.spawn(command)?, target, dialect: rival.dialect() };
+                contestant.wait_until_it_listens(port).with_context(|| format!("starting {who}"))?;
+                return Ok(contestant);
+            }
         };
         if let Some(tls::Identity { certificate, key, .. }) = tls {
             if who == Who::Peer {
@@ -91,8 +113,11 @@ impl Stable {
         }
         let piped = if who == Who::Peer { Stdio::null() } else { Stdio::piped() };
         command.stdin(Stdio::null()).stdout(piped).stderr(log);
-        let mut contestant =
-            Contestant { process: self.spawn(command)?, target: Target::Unix(PathBuf::new()) };
+        let mut contestant = Contestant {
+            process: self.spawn(command)?,
+            target: Target::Unix(PathBuf::new()),
+            dialect: Dialect::Memcached,
+        };
         let port = match contestant.process.stdout.take() {
             Some(stdout) => announced_port(stdout),
             None => filed_port(&port_file, &mut contestant.process),
@@ -142,8 +167,27 @@ impl Stable {
 }
 
 impl Contestant {
+    fn wait_until_it_listens(&mut self, port: u16) -> Result<()> {
+        let asked = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if let Some(status) = self.process.try_wait()? {
+                bail!("it ended at once ({status}); see its log");
+            }
+            if asked.elapsed() > START_PATIENCE {
+                bail!("it does not listen; see its log");
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
     pub fn target(&self) -> Target {
         self.target.clone()
+    }
+
+    /// The protocol that it speaks.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
     }
 
     /// The TCP port that it listens on.
@@ -247,44 +291,13 @@ fn filed_port(path: &Path, process: &mut Child) -> Result<u16> {
     bail!("it did not say where it listens; see its log")
 }
 
-/// Version of a memcached binary, as it says itself.
-pub fn version_of(binary: &Path) -> Result<(u32, u32, u32)> {
-    let output = Command::new(binary)
-        .arg("--version")
-        .output()
-        .map_err(|cause| usage(format!("--peer {}: {cause}; name a memcached binary", binary.display())))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    parse_version(&text).ok_or_else(|| {
-        usage(format!(
-            "--peer {}: `{}` is no memcached version; name a memcached binary",
-            binary.display(),
-            text.lines().next().unwrap_or_default()
-        ))
-    })
-}
-
-fn parse_version(text: &str) -> Option<(u32, u32, u32)> {
-    let version = text.trim().strip_prefix("memcached ")?;
-    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().ok());
-    Some((numbers.next()??, numbers.next()??, numbers.next()??))
+/// A port that is free now, for servers that cannot say which one the system chose.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).context("asking for a free port")?;
+    Ok(listener.local_addr()?.port())
 }
 
 const START_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 /// A store that drains its connections may take this long.
 const STOP_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 const POLL: std::time::Duration = std::time::Duration::from_millis(5);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn versions_read_as_memcached_prints_them() {
-        assert_eq!(parse_version("memcached 1.6.45\n"), Some((1, 6, 45)));
-        assert_eq!(parse_version("memcached 1.6.18-3-gabc"), Some((1, 6, 18)));
-        for text in ["", "memcached", "memcached UNKNOWN", "redis 7.0.15", "memcached 1.6"] {
-            assert_eq!(parse_version(text), None, "{text}");
-        }
-        assert!(parse_version("memcached 1.6.18") < parse_version("memcached 1.6.35"));
-    }
-}

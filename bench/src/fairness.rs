@@ -9,7 +9,7 @@
 //!
 //! Moves are off with `--policy all-awake` and on with the scheduler.
 
-use super::contestant::{Contestant, Stable, Who, version_of};
+use super::contestant::{Contestant, Stable, Who};
 use crate::exit::usage;
 use crate::harness::figure::{Figure, Of, quantile};
 use crate::harness::{Measured, Output, Run, SEED};
@@ -57,19 +57,13 @@ struct Case {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (major, minor, patch) = version_of(&args.peer)?;
+    let (major, minor, patch) = crate::rivals::memcached_version(&args.peer)?;
     let allowed = linux::allowed_cpus().map_err(usage)?;
     let cpus = args.server_cpus.clone().unwrap_or_else(|| allowed.clone());
     linux::check_allowed(&cpus, &allowed).map_err(|error| usage(format!("--server-cpus: {error}")))?;
     let mut run = Run::begin("fairness", &args.output, SEED)?;
     let folder = run.folder().to_owned();
-    let stable = Stable {
-        peer: args.peer.clone(),
-        ours: crate::product::roost()?,
-        cpus,
-        memory_mib: MEMORY_MIB,
-        folder,
-    };
+    let stable = Stable::of(&args.peer, cpus, MEMORY_MIB, &folder)?;
     let (pairs, length) = if args.quick { (1, QUICK) } else { (args.pairs, FULL) };
     for case in cases() {
         run.rounds(&case.to_string(), pairs, &[PEER, OURS], |&treatment, _| {

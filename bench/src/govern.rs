@@ -193,13 +193,7 @@ fn one(
     treatment: Treatment,
 ) -> Result<(One, Measured)> {
     let folder = tempfile::tempdir().context("a folder for the server's log")?;
-    let stable = Stable {
-        peer: args.peer.clone(),
-        ours: crate::product::roost()?,
-        cpus: cpus.clone(),
-        memory_mib: 64,
-        folder: folder.path().to_owned(),
-    };
+    let stable = Stable::of(&args.peer, cpus.clone(), 64, folder.path())?;
     let server = stable.start(Who::Peer)?;
     let port = server.port().context("the server has no TCP port")?;
     let config = ServiceConfig {

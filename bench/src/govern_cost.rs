@@ -63,13 +63,7 @@ const MEMORY_TARGET_MIB: f64 = 40.0;
 pub fn run(args: &Args) -> Result<ExitCode> {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).context("a folder")?;
     let machine = Machine::make(folder.path(), args.cpus)?;
-    let stable = Stable {
-        peer: args.peer.clone(),
-        ours: crate::product::roost()?,
-        cpus: linux::allowed_cpus().map_err(usage)?,
-        memory_mib: 64,
-        folder: folder.path().to_owned(),
-    };
+    let stable = Stable::of(&args.peer, linux::allowed_cpus().map_err(usage)?, 64, folder.path())?;
     let server = stable.start(Who::Peer)?;
     machine.show_process(server.process())?;
     let _statistics = Statistics::on();

@@ -83,13 +83,7 @@ fn of(
     actuator: ConfineActuator,
 ) -> Result<Result<(), String>> {
     let folder = tempfile::tempdir().context("a folder for the server's log")?;
-    let stable = Stable {
-        peer: args.peer.clone(),
-        ours: crate::product::roost()?,
-        cpus: cpus.clone(),
-        memory_mib: 64,
-        folder: folder.path().to_owned(),
-    };
+    let stable = Stable::of(&args.peer, cpus.clone(), 64, folder.path())?;
     let server = stable.start(Who::Peer)?;
     let root = Root::system();
     let service = linux::service::of_process(&root, server.process())?;

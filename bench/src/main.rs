@@ -46,6 +46,7 @@ mod programs;
 mod prove;
 mod quiesce;
 mod results;
+mod rivals;
 mod scheduler;
 mod serve;
 mod sim;

@@ -155,13 +155,7 @@ fn watch(what: What, service: &Service) -> Result<(Watching, String)> {
 fn under_load(args: &Args, run: &mut Run, what: What, server: CpuId, load: CpuId) -> Result<()> {
     let folder = tempfile::tempdir().context("a folder for the server's log")?;
     let only = |cpu| CpuList([cpu].into());
-    let stable = Stable {
-        peer: args.peer.clone(),
-        ours: crate::product::roost()?,
-        cpus: only(server),
-        memory_mib: 256,
-        folder: folder.path().to_owned(),
-    };
+    let stable = Stable::of(&args.peer, only(server), 256, folder.path())?;
     let contestant = stable.start(Who::Peer)?;
     let port = contestant.port().context("the server has no TCP port")?;
     let service = linux::service::of_port(&Root::system(), port).map_err(usage)?;

@@ -1,24 +1,25 @@
-//! `roost-bench serve`: our store beside memcached.
+//! `roost-bench serve`: our store beside memcached, and beside other stores that are on the machine.
 //!
 //! Each round starts every contestant afresh, on the same CPUs with the same idle limits and the
 //! same requests from the same generator, and takes the same figures of each. The servers' CPU time
 //! per request is the figure to trust: throughput is often the generator's.
 
-use super::contestant::{Contestant, Stable, Who, version_of};
+use super::contestant::{Contestant, Stable, Who};
 use crate::exit::{Exit, coded, usage};
 use crate::harness::figure::{Figure, Of, Target};
 use crate::harness::{Measured, Output, Run, SEED};
+use crate::rivals::{Program, Rival};
 use anyhow::Result;
 use clap::ValueEnum;
 use linux::{IdleControl, IdleOptions, LimitState, Root};
 use loadgen::{Interval, Items, Outcome, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, IdleLimit, Rate, Ratio};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use workload::{ArrivalKind, Profile, Workload};
 
-/// Our store beside a memcached: CPU time per request, throughput, tail, memory, idle wake-ups
+/// Our store beside memcached and others: CPU time per request, throughput, tail, memory, idle wake-ups
 ///
 /// Exit code 5: a target was missed. 6: too few valid runs to tell.
 #[derive(clap::Args, Debug)]
@@ -27,14 +28,15 @@ Examples:
   roost-bench serve --peer /usr/local/bin/memcached              five rounds, some ten minutes
   roost-bench serve --peer ./memcached --quick                   one short round, to see that it works
   roost-bench serve --peer ./memcached --server-cpus 0-3 --load-cpus 6,7
+  roost-bench serve --peer ./memcached --peer ./pogocache --peer valkey-server --idle stock
   roost-bench serve --peer ./memcached --tls testdata/stage/localhost.pem testdata/stage/localhost.key.pem
 
 Build a peer: https://memcached.org/downloads, then ./configure && make. Versions before 1.6.35 send one packet
 for each pipelined get; beating them at depth 16 proves nothing, so they are refused unless --allow-old-peer.")]
 pub struct Args {
-    /// The memcached binary
-    #[arg(long, value_name = "PATH")]
-    peer: PathBuf,
+    /// The memcached binary; once more for each other store: Pogocache, Valkey, Redis
+    #[arg(long = "peer", value_name = "PATH", required = true)]
+    peers: Vec<PathBuf>,
     /// Rounds, each of which measures every contestant once
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -83,25 +85,15 @@ struct Lengths {
 
 /// Measures, writes the folder, prints the table.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let version = version_of(&args.peer)?;
-    if version < PEER_OLDEST && !args.allow_old_peer {
-        let (major, minor, patch) = version;
-        return Err(usage(format!(
-            "--peer {} is memcached {major}.{minor}.{patch}, which sends one packet for each \
-             pipelined get; take 1.6.35 or \
-             later, or say --allow-old-peer",
-            args.peer.display()
-        )));
-    }
+    let found = programs(args)?;
     let (server_cpus, load_cpus) = cpus(args)?;
     let mut run = Run::begin("serve", &args.output, SEED)?;
-    let stable = Stable {
-        peer: args.peer.clone(),
-        ours: crate::product::roost()?,
-        cpus: server_cpus,
-        memory_mib: MEMORY_MIB,
-        folder: run.folder().to_owned(),
-    };
+    let mut stable = Stable::of(found.memcached, server_cpus, MEMORY_MIB, run.folder())?;
+    for (rivals, binary) in &found.rivals {
+        rivals.iter().for_each(|&rival| stable.rivals.insert(rival, binary));
+    }
+    let contestants: Vec<Who> =
+        CONTESTANTS.into_iter().chain(stable.rivals.names().map(Who::Rival)).collect();
     let lengths = if args.quick { QUICK } else { FULL };
     let tls = match args.tls.as_deref() {
         Some([certificate, key]) => {
@@ -124,11 +116,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let open_rate = bench.open_rate()?;
     for idle in idles {
         let Some(_limits) = bench.limit(idle)? else { continue };
-        run.rounds(&idle.case(), rounds, &CONTESTANTS, |&who, _| bench.block(who, open_rate))?;
+        run.rounds(&idle.case(), rounds, &contestants, |&who, _| bench.block(who, open_rate))?;
     }
-    run.rounds(MEMORY, 1, &[Who::Peer, Who::AllAwake], |&who, _| bench.memory(who))?;
-    let (major, minor, patch) = version;
-    run.remark(format!("peer: memcached {major}.{minor}.{patch}"));
+    // The scheduler keeps its items as the store without it does.
+    let keepers: Vec<Who> = contestants.iter().copied().filter(|&who| who != Who::Peafowl).collect();
+    run.rounds(MEMORY, 1, &keepers, |&who, _| bench.memory(who))?;
+    found.versions.into_iter().for_each(|version| run.remark(version));
     run.remark(format!("servers on CPU {}, generator on CPU {}", bench.stable.cpus, bench.load_cpus));
     run.remark(format!(
         "{CONNECTIONS} connections, GET 90 / SET 10, {KEYS} keys of 20 B with values of 100 B; open loop at \
@@ -138,15 +131,56 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.tls.is_some() {
         run.remark("all of them, and the generator, speak TLS");
     }
-    run.end(&figures(args.tls.is_some()))
+    run.end(&figures(args.tls.is_some(), &contestants))
+}
+
+/// The programs that were named with `--peer`.
+struct Programs<'a> {
+    memcached: &'a Path,
+    rivals: Vec<(&'static [Rival], &'a Path)>,
+    /// A line for each.
+    versions: Vec<String>,
+}
+
+fn programs(args: &Args) -> Result<Programs<'_>> {
+    let (mut memcached, mut rivals, mut versions) = (None, Vec::new(), Vec::new());
+    for binary in &args.peers {
+        match Program::of(binary)? {
+            Program::Memcached(version @ (major, minor, patch)) => {
+                if version < PEER_OLDEST && !args.allow_old_peer {
+                    return Err(usage(format!(
+                        "--peer {} is memcached {major}.{minor}.{patch}, which sends one packet for each \
+                         pipelined get; take 1.6.35 or later, or say --allow-old-peer",
+                        binary.display()
+                    )));
+                }
+                if memcached.replace(&**binary).is_some() {
+                    return Err(usage("--peer names two memcached; leave one out"));
+                }
+                versions.push(format!("peer: memcached {major}.{minor}.{patch}"));
+            }
+            Program::Rivals(..) if args.tls.is_some() => {
+                return Err(usage(format!(
+                    "--peer {}: with --tls only memcached is measured; leave it out",
+                    binary.display()
+                )));
+            }
+            Program::Rivals(found, version) => {
+                versions.push(format!("{} {version}", found[0].name()));
+                rivals.push((found, &**binary));
+            }
+        }
+    }
+    let memcached =
+        memcached.ok_or_else(|| usage("the targets are multiples of memcached: add --peer MEMCACHED"))?;
+    Ok(Programs { memcached, rivals, versions })
 }
 
 const CONTESTANTS: [Who; 3] = [Who::Peer, Who::AllAwake, Who::Peafowl];
 const MEMORY: &str = "memory";
 
 /// Targets hold at stock idle; elsewhere the figures are reported.
-fn figures(is_tls: bool) -> Vec<Figure> {
-    let [peer, ours, _] = CONTESTANTS.map(Who::name);
+fn figures(is_tls: bool, contestants: &[Who]) -> Vec<Figure> {
     let mut figures = Vec::new();
     for idle in [Idle::Stock, Idle::Limited, Idle::Poll] {
         let at = |target: f64| (idle == Idle::Stock).then_some(target);
@@ -156,15 +190,39 @@ fn figures(is_tls: bool) -> Vec<Figure> {
         figures.extend(beside_peer("rate_depth_1", "/s", idle, [None, None]));
         figures.extend(beside_peer("rate_depth_16", "/s", idle, [None, None]));
         figures.extend(beside_peer("open_p99_us", "us", idle, [at(1.0), at(1.25)]));
-        for who in CONTESTANTS.map(Who::name) {
-            let wakeups = Figure::new("idle_wakeups", "/s", Of::One(who)).in_case(idle.case());
-            let is_judged = idle == Idle::Stock && who != peer;
+        figures.extend(contestants.iter().flat_map(|&who| beside_rival(who, idle)));
+        for &who in contestants {
+            let wakeups = Figure::new("idle_wakeups", "/s", Of::One(who.name())).in_case(idle.case());
+            let is_judged = idle == Idle::Stock && matches!(who, Who::AllAwake | Who::Peafowl);
             figures.push(if is_judged { wakeups.at_most(3.0) } else { wakeups });
         }
     }
-    figures.push(Figure::new("bytes_per_item", "B", Of::One(ours)).at_most(160.0));
-    figures.push(Figure::new("bytes_per_item", "B", Of::One(peer)));
+    for &who in contestants {
+        let bytes = Figure::new("bytes_per_item", "B", Of::One(who.name()));
+        figures.push(if who == Who::AllAwake { bytes.at_most(160.0) } else { bytes });
+    }
     figures
+}
+
+/// Of roost as multiples of a rival, and of the rival itself. Targets hold for Pogocache in its
+/// better way, so in each.
+fn beside_rival(who: Who, idle: Idle) -> Vec<Figure> {
+    let Who::Rival(rival) = who else { return Vec::new() };
+    let is_judged = idle == Idle::Stock && matches!(rival, Rival::Pogocache | Rival::PogocacheEpoll);
+    let of = |(metric, unit): (&'static str, &'static str)| {
+        let ratio = Figure::new(metric, unit, Of::Ratio(Who::AllAwake.name(), who.name()));
+        let is_cpu = metric.starts_with("cpu");
+        let ratio = if is_judged && is_cpu { ratio.at_most(1.0) } else { ratio };
+        [ratio, Figure::new(metric, unit, Of::One(who.name()))].map(|figure| figure.in_case(idle.case()))
+    };
+    let metrics = [
+        ("cpu_us_depth_1", "us"),
+        ("cpu_us_depth_16", "us"),
+        ("rate_depth_1", "/s"),
+        ("rate_depth_16", "/s"),
+        ("open_p99_us", "us"),
+    ];
+    metrics.into_iter().flat_map(of).collect()
 }
 
 /// Of roost and of its scheduler, each with its target, as multiples of the peer.
@@ -320,7 +378,10 @@ impl Bench {
             // Warming is a run of its own, so that the server's CPU time covers exactly the
             // requests counted.
             warmup: Duration::ZERO,
-            asks: Items::of(Workload { keys: KEYS, gets: Ratio::new(0.9), ..Workload::default() }),
+            asks: Items {
+                dialect: contestant.dialect(),
+                ..Items::of(Workload { keys: KEYS, gets: Ratio::new(0.9), ..Workload::default() })
+            },
             ..Plan::new(contestant.target(), pace)
         }
     }

@@ -64,13 +64,7 @@ impl Service {
         let folder = tempfile::tempdir().context("a folder for the service")?;
         match self {
             Self::Memcached => {
-                let stable = Stable {
-                    peer: program.to_owned(),
-                    ours: crate::product::roost()?,
-                    cpus: linux::allowed_cpus()?,
-                    memory_mib: 256,
-                    folder: folder.path().to_owned(),
-                };
+                let stable = Stable::of(program, linux::allowed_cpus()?, 256, folder.path())?;
                 let server = stable.start(Who::Peer)?;
                 let port = server.port().context("memcached has no TCP port")?;
                 Ok(Running {

@@ -50,13 +50,7 @@ const FOUND_LEAST: f64 = 15.0 / 20.0;
 pub(super) fn run(args: &Args, keep: &mut Keep<'_>) -> Result<Vec<Counted>> {
     let folder = tempfile::tempdir().context("a folder for the server's log")?;
     let roost = crate::product::roost()?;
-    let stable = Stable {
-        peer: args.peer.clone(),
-        ours: roost.clone(),
-        cpus: linux::allowed_cpus()?,
-        memory_mib: 64,
-        folder: folder.path().to_owned(),
-    };
+    let stable = Stable::of(&args.peer, linux::allowed_cpus()?, 64, folder.path())?;
     let server = stable.start(Who::Peer)?;
     let target = server.target().to_string();
     let port = target.rsplit(':').next().context("a port")?.to_owned();
