@@ -730,7 +730,9 @@ impl Worker {
         let is_serving = self.holding.as_ref().is_some_and(Holding::is_serving);
         // One that stops is told by those that it has lent alone.
         let waits_for_lent = self.draining && self.has_lent();
-        let wait = if !may_sleep || !self.ready.is_empty() || is_serving || waits_for_lent {
+        // The last connection may have been closed since the worker looked whether it has ended.
+        let has_ended = self.draining && self.connections.is_empty();
+        let wait = if !may_sleep || !self.ready.is_empty() || is_serving || waits_for_lent || has_ended {
             Duration::ZERO
         } else {
             let stall = (self.watched > 0).then_some(self.next_stall_check);

@@ -6,6 +6,7 @@
 //!   byte for byte, after the few replacements that `compare` states.
 //! - `splits`: the pieces of the bytes, and the number of interruptions of a session, change
 //!   nothing.
+//! - `together`: a whole server, and many clients at once.
 //!
 //! The memcached is the one that `ROOST_MEMCACHED` names, or `memcached` on the path; without one
 //! the comparisons are skipped and say so. `ROOST_DIFFERENTIAL_ADDR=127.0.0.1:11211` compares
@@ -22,4 +23,5 @@ mod exchanges;
 mod script;
 mod splits;
 mod statistics;
+mod together;
 mod users;
