@@ -185,7 +185,7 @@ impl Contestant {
         self.target.clone()
     }
 
-    /// The protocol that it speaks.
+    /// The protocol in which it is loaded.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }

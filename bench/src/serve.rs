@@ -138,7 +138,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 struct Programs<'a> {
     memcached: &'a Path,
     rivals: Vec<(&'static [Rival], &'a Path)>,
-    /// A line for each.
+    /// One line for each of the programs.
     versions: Vec<String>,
 }
 

@@ -272,7 +272,13 @@ impl<T: Transport> Connection<T> {
 
     /// Reads once. The error is how the turn ends when there is nothing to serve.
     pub(crate) fn receive(&mut self, into: &mut [u8], budget: &Budget) -> Result<usize, Turn> {
-        match self.socket.receive(into, budget) {
+        let came = self.socket.receive(into, budget);
+        self.received(came)
+    }
+
+    /// The same, of bytes that were read for it from its [`Self::plain_socket`].
+    pub(crate) fn received(&mut self, came: Result<usize, Errno>) -> Result<usize, Turn> {
+        match came {
             Ok(0) => Err(Turn::Closed),
             Ok(length) => {
                 self.received += length as u64;
@@ -484,9 +490,11 @@ impl<T: Transport> Connection<T> {
         self.written == 0 && !answers.is_empty() && answers.len() <= SENT_LATER
     }
 
-    /// Sends the answers of a turn that ended with [`Turn::Unsent`]; returns how it ends now.
-    pub(crate) fn send(&mut self, answers: &[u8], context: &TurnContext<'_>) -> Turn {
-        self.write(answers, context)
+    /// Sends the answers of a turn that ended with [`Turn::Unsent`], of which the socket has `taken` the
+    /// first bytes already; returns how it ends now.
+    pub(crate) fn send(&mut self, answers: &[u8], taken: usize, context: &TurnContext<'_>) -> Turn {
+        self.written += taken;
+        self.write(&answers[taken..], context)
     }
 
     /// Keeps `answers` until the socket takes them; `false` if there is no memory for that.
@@ -525,6 +533,16 @@ impl<T: Transport> Connection<T> {
 impl<T: AsFd> Connection<T> {
     pub(crate) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl Connection {
+    /// The socket, where it carries the bytes as they are.
+    pub(crate) fn plain_socket(&self) -> Option<BorrowedFd<'_>> {
+        match &self.socket {
+            Socket::Plain(socket) => Some(socket.as_fd()),
+            Socket::Tls(_) => None,
+        }
     }
 }
 

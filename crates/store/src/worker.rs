@@ -15,24 +15,26 @@
 //! - A worker without connections blocks without a time-out: it wakes for mail and for nothing
 //!   else.
 //! - The kernel is asked once per batch: a short read is not followed by another, and answers to
-//!   all requests that one read brought leave in one write.
+//!   all requests that one read brought leave in one write. Connections that are ready together share
+//!   one call for their reads, and one for their answers.
 //! - A connection whose answers wait gets no turn before they are sent.
 //!
 //! The *tail* that a worker reports is an upper bound on the time from "request in the socket" to
 //! "answer written". It counts from the return of `epoll_wait` if that call slept, and else from
 //! the return of the call before it, since the request may have arrived any time in between.
 
-use crate::connection::{Connection, READ_SIZE, Scratch, Turn};
+use crate::connection::{Connection, Scratch, Turn};
 use crate::holding::{Holding, Stage};
 use crate::mailbox::Mailbox;
 use crate::recording::RecordedWorker;
 use crate::reports::Reports;
-use crate::session::{Ending, first_key};
+use crate::session::Ending;
 use crate::shared::{Mail, Notice, Published, Shared, Transfer};
 use crate::slots::Slots;
 use machine::{Duration, Instant, WorkerId};
 use policy::peafowl::{Answer, ConnectionLoad, Order, Verdict};
 use policy::{Moved, Why};
+use ring::Ring;
 use rustix::event::epoll;
 use rustix::event::{Timespec, epoll::EventFlags};
 use rustix::fd::OwnedFd;
@@ -41,8 +43,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use stealing::Lending;
+use together::Unsent;
 
+mod ring;
 mod stealing;
+mod together;
 
 /// Events taken from the kernel at once.
 const EVENTS: usize = 256;
@@ -51,13 +56,6 @@ const EVENTS: usize = 256;
 /// for memory, and for clients that ask again to find the worker still busy: requests then come in
 /// larger batches, which cost less. Few enough that the first hardly waits for the last.
 const TOGETHER: usize = 16;
-
-/// As many turns that come together are all served before the first is answered. Fewer are answered one
-/// by one, as ever: at little load nothing is to be won.
-const ANSWERED_LATER: usize = 4;
-
-/// Answers wait for so long at the most, and for the turn that is served then.
-const ANSWERED_WITHIN: Duration = Duration::from_micros(100);
 
 /// Marks the mailbox's bell among the epoll events; no slot number is that large.
 const BELL: u64 = u64::MAX;
@@ -101,6 +99,8 @@ pub(crate) struct Worker {
     received: Vec<(u32, Range<usize>)>,
     /// Turns whose answers are not sent yet; empty between turns.
     unsent: Vec<Unsent>,
+    /// Carries the bytes of connections that are served together, where the kernel lets it.
+    ring: Option<Ring>,
     /// Buffers of answers that were sent, emptied for the next ones.
     spare: Vec<Vec<u8>>,
     reports: Reports,
@@ -117,15 +117,6 @@ pub(crate) struct Worker {
     /// Where idle workers help busy ones.
     lending: Option<Lending>,
     draining: bool,
-}
-
-/// A turn whose answers wait until the others that came with it are served.
-struct Unsent {
-    slot: u32,
-    requests: u32,
-    answers: Vec<u8>,
-    /// Time that was spent on it.
-    busy: Duration,
 }
 
 impl Worker {
@@ -156,6 +147,7 @@ impl Worker {
             scratch: Scratch::new(),
             received: Vec::with_capacity(TOGETHER),
             unsent: Vec::with_capacity(TOGETHER),
+            ring: None,
             spare: Vec::new(),
             reports: Reports::new(now),
             charged_until: now,
@@ -173,6 +165,8 @@ impl Worker {
 
     /// Serves until told to stop.
     pub(crate) fn run(mut self) -> io::Result<()> {
+        // It belongs to the thread that makes it. Without one the sockets are asked one by one.
+        self.ring = Ring::new(TOGETHER as u32).ok();
         let shared = Arc::clone(&self.shared);
         let mailbox = &shared.port(self.id).mailbox;
         let rest = shared.rest(self.id);
@@ -274,87 +268,6 @@ impl Worker {
             Ok(_) | Err(Errno::INTR) => Ok(Some(now)),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    /// Gives some connections their turns: first all are read, then the memory that their first
-    /// requests will touch in the store is fetched into the cache, then all are served, and then
-    /// answered. One by one, every request would wait for memory by itself.
-    fn take_turns(&mut self, events: &[epoll::Event], now: Instant, ready_since: Instant) -> Instant {
-        let mut last = now;
-        let mut received = std::mem::take(&mut self.received);
-        // Connections with a rest come last: they may use the scratch space that holds the others'
-        // bytes.
-        let mut others: u32 = 0;
-        let piece = READ_SIZE.min(self.scratch.input.len() / events.len());
-        for (at, event) in events.iter().enumerate() {
-            let slot = event.data.u64() as u32;
-            match self.connections.get_mut(slot as usize) {
-                _ if event.data.u64() == BELL => {}
-                Some(connection) if connection.is_plain() => {
-                    let start = at * piece;
-                    match connection
-                        .receive(&mut self.scratch.input[start..start + piece], self.shared.store.budget())
-                    {
-                        Ok(length) => received.push((slot, start..start + length)),
-                        Err(turn) => last = self.after_turn(slot, 0, turn, false, ready_since),
-                    }
-                }
-                _ => others |= 1 << at,
-            }
-        }
-        let store = &self.shared.store;
-        let keys = || received.iter().filter_map(|(_, part)| first_key(&self.scratch.input[part.clone()]));
-        if received.len() > 1 {
-            keys().for_each(|key| store.prefetch(key));
-            keys().for_each(|key| store.prefetch_item(key));
-        }
-        let sends_later = received.len() >= ANSWERED_LATER;
-        let mut answers_due = last + ANSWERED_WITHIN;
-        for (slot, part) in received.drain(..) {
-            if last >= answers_due {
-                last = self.send_answers(last, ready_since);
-                answers_due = last + ANSWERED_WITHIN;
-            }
-            let connection = &mut self.connections[slot as usize];
-            let context = self.shared.turn_context(self.id, connection.id, last);
-            let (requests, turn) = connection.take_received(part, &mut self.scratch, &context, sends_later);
-            if turn == Turn::Unsent {
-                last = self.shared.now();
-                let answers = self.scratch.take_output(self.spare.pop());
-                let busy = self.charge(last);
-                self.unsent.push(Unsent { slot, requests, answers, busy });
-            } else {
-                last = self.after_turn(slot, requests, turn, false, ready_since);
-            }
-        }
-        self.received = received;
-        last = self.send_answers(last, ready_since);
-        for (at, event) in events.iter().enumerate() {
-            if others & (1 << at) != 0 {
-                last = self.take_turn(event.data.u64() as u32, last, ready_since);
-            }
-        }
-        if self.draining {
-            self.finish_written(events);
-        }
-        last
-    }
-
-    /// Answers the turns that wait for it, and goes on with each as after any turn.
-    fn send_answers(&mut self, now: Instant, ready_since: Instant) -> Instant {
-        let mut last = now;
-        let mut unsent = std::mem::take(&mut self.unsent);
-        for Unsent { slot, requests, answers, busy } in unsent.drain(..) {
-            let connection = &mut self.connections[slot as usize];
-            let context = self.shared.turn_context(self.id, connection.id, last);
-            let turn = connection.send(&answers, &context);
-            self.spare.push(answers);
-            last = self.shared.now();
-            let busy = busy + self.charge(last);
-            self.settle(slot, (requests, turn), false, ready_since, (last, busy));
-        }
-        self.unsent = unsent;
-        last
     }
 
     /// This thread's time since it was last charged to a turn, or waited.

@@ -49,7 +49,7 @@ enum Server {
 
 fn parse_server(text: &str) -> Result<Server, loadgen::Error> {
     if let Some(target) = text.strip_prefix("redis:") {
-        // A URL is what people have at hand.
+        // Clients of Redis are configured with URLs.
         let target = target.strip_prefix("//").unwrap_or(target).trim_end_matches('/').parse()?;
         Ok(Server::Keys(target, Dialect::Redis))
     } else if text.contains("://") {

@@ -33,7 +33,7 @@ impl Items {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     Memcached,
-    /// Redis, Valkey.
+    /// RESP2, which Valkey speaks as well.
     Redis,
 }
 

@@ -2,10 +2,10 @@
 //!
 //! A lane is about time: when a request is due, when it was sent, when its answer was whole. The
 //! bytes in between belong to a [`Protocol`]: it defines request number n, writes it, and parses
-//! the answers. There are two, `items` (of memcached and of Redis) and `http`. They differ in one more thing: which
-//! connection carries a request. A client of keys has its connections and each request belongs to
-//! one. An HTTP client has a *pool*, takes any connection that is free, and opens a closed one anew
-//! when it needs one, as HTTP lets servers close idle connections.
+//! the answers. There are two, `items` (of memcached and of Redis) and `http`. They differ in one
+//! more thing: which connection carries a request. A client of keys has its connections and each
+//! request belongs to one. An HTTP client has a *pool*, takes any connection that is free, and opens
+//! a closed one anew when it needs one, as HTTP lets servers close idle connections.
 
 mod http;
 mod items;

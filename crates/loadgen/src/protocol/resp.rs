@@ -1,5 +1,5 @@
-//! The protocol of Redis and Valkey, RESP2 of <https://redis.io/docs/latest/develop/reference/protocol-spec/>:
-//! what reading and writing a key needs of it.
+//! Reading and writing keys in the protocol of Redis and Valkey, RESP2 of
+//! <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
 
 /// The longest line that a server may answer with: a length, `OK`, the text of an error.
 const LINE_MAX: usize = 2048;
@@ -7,15 +7,15 @@ const LINE_MAX: usize = 2048;
 /// bound, 512 MiB.
 const VALUE_MAX: usize = 512 << 20;
 
-/// The front of an answer.
+/// An answer to `GET` or `SET`, or its first part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'a> {
     /// A value, without the line end that follows it.
     Value(&'a [u8]),
-    /// There is no such key.
+    /// The server has no value for this key.
     Nil,
     Ok,
-    /// The server's words.
+    /// The server refuses, in these words.
     Error(&'a [u8]),
 }
 
