@@ -23,7 +23,13 @@ impl Ring {
     /// # Errors
     /// The kernel is older than 6.1, or forbids it: `kernel.io_uring_disabled`, a container's filter.
     pub(super) fn new(most: u32) -> io::Result<Self> {
-        let ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(most)?;
+        let mut ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(most)?;
+        // A filter may let a ring be made and not be used.
+        // SAFETY: the entry names no memory.
+        let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
+        pushed.map_err(io::Error::other)?;
+        ring.submit_and_wait(1)?;
+        ring.completion().for_each(drop);
         Ok(Self { ring, results: Vec::with_capacity(most as usize) })
     }
 
