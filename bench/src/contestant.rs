@@ -1,13 +1,14 @@
 //! A server as a child process on CPUs of its own, with its figures from the kernel.
 
 use crate::exit::usage;
-use crate::rivals::{Rival, Rivals};
+use crate::rivals::Rival;
 use crate::run_folder;
 use anyhow::{Context as _, Result, bail};
 use linux::EndsWithParent as _;
 use loadgen::{Dialect, Target};
 use machine::{CpuList, Duration};
 use rustix::process::{Pid, Signal, getuid, kill_process};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -61,7 +62,8 @@ pub struct Stable {
     memory_mib: u64,
     /// Where logs go, and memcached's word of its port.
     folder: PathBuf,
-    pub rivals: Rivals,
+    /// The files of those that are here.
+    pub rivals: BTreeMap<Rival, PathBuf>,
 }
 
 /// A server that runs. It ends when this is dropped.
@@ -75,7 +77,7 @@ impl Stable {
     /// With this memcached, this program's `roost`, and no rivals.
     pub fn of(peer: &Path, cpus: CpuList, memory_mib: u64, folder: &Path) -> Result<Self> {
         let (peer, ours, folder) = (peer.to_owned(), crate::product::roost()?, folder.to_owned());
-        Ok(Self { peer, ours, cpus, memory_mib, folder, rivals: Rivals::default() })
+        Ok(Self { peer, ours, cpus, memory_mib, folder, rivals: BTreeMap::new() })
     }
 
     /// Starts a server and waits until it listens.
@@ -94,7 +96,8 @@ impl Stable {
             Who::Peafowl => self.our_command("peafowl"),
             Who::Rival(rival) => {
                 let port = free_port()?;
-                let mut command = self.rivals.command(rival, port, self.cpus.0.len(), self.memory_mib);
+                let (binary, threads) = (&self.rivals[&rival], self.cpus.0.len());
+                let mut command = rival.command(binary, port, threads, self.memory_mib);
                 command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
                 let target = Target::Tcp(format!("127.0.0.1:{port}"));
                 let mut contestant =

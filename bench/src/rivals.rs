@@ -3,8 +3,7 @@
 use crate::exit::usage;
 use anyhow::Result;
 use loadgen::Dialect;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// A server of keys that is not memcached.
@@ -34,43 +33,20 @@ impl Rival {
             Self::Valkey | Self::Redis => Dialect::Redis,
         }
     }
-}
-
-/// The files of those that are here.
-#[derive(Default)]
-pub struct Rivals(BTreeMap<Rival, PathBuf>);
-
-impl Rivals {
-    pub fn insert(&mut self, rival: Rival, binary: &Path) {
-        self.0.insert(rival, binary.to_owned());
-    }
-
-    pub fn names(&self) -> impl Iterator<Item = Rival> {
-        self.0.keys().copied()
-    }
 
     /// One worker or thread for each CPU; nothing is written to a disk.
-    pub fn command(&self, rival: Rival, port: u16, threads: usize, memory_mib: u64) -> Command {
-        let mut command = Command::new(&self.0[&rival]);
+    pub fn command(self, binary: &Path, port: u16, threads: usize, memory_mib: u64) -> Command {
+        let mut command = Command::new(binary);
         let (port, threads, memory) = (port.to_string(), threads.to_string(), format!("{memory_mib}mb"));
-        match rival {
-            Rival::Pogocache | Rival::PogocacheEpoll => {
+        match self {
+            Self::Pogocache | Self::PogocacheEpoll => {
                 command.args(["-h", "127.0.0.1", "-p", &port, "--threads", &threads, "--maxconns", "20000"]);
-                let uring = if rival == Rival::Pogocache { "yes" } else { "no" };
+                let uring = if self == Self::Pogocache { "yes" } else { "no" };
                 command.args(["--maxmemory", &memory, "--uring", uring]);
             }
-            Rival::Valkey | Rival::Redis => {
-                command.args([
-                    "--bind",
-                    "127.0.0.1",
-                    "--port",
-                    &port,
-                    "--save",
-                    "",
-                    "--io-threads",
-                    &threads,
-                ]);
-                command.args(["--maxclients", "20000", "--maxmemory", &memory]);
+            Self::Valkey | Self::Redis => {
+                command.args(["--bind", "127.0.0.1", "--port", &port, "--save", ""]);
+                command.args(["--io-threads", &threads, "--maxclients", "20000", "--maxmemory", &memory]);
                 command.args(["--maxmemory-policy", "allkeys-lru"]);
             }
         }
@@ -93,7 +69,7 @@ impl Program {
     /// It cannot be started, or is none of those that can be measured.
     pub fn of(binary: &Path) -> Result<Self> {
         let output = Command::new(binary).arg("--version").output().map_err(|cause| {
-            usage(format!("--peer {}: {cause}; name a memcached binary", binary.display()))
+            usage(format!("--peer {}: {cause}; name the binary of a store", binary.display()))
         })?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         Self::parse(&text).ok_or_else(|| {
@@ -158,8 +134,15 @@ mod tests {
             Program::parse("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=d8\n"),
             rivals(&[Rival::Redis], "7.0.15")
         );
-        for text in ["", "memcached", "memcached UNKNOWN", "redis-cli 7.0.15", "memcached 1.6"] {
+        for text in
+            ["", "memcached", "memcached UNKNOWN", "redis 7.0.15", "redis-cli 7.0.15", "memcached 1.6"]
+        {
             assert_eq!(Program::parse(text), None, "{text}");
         }
+        let version = |text| match Program::parse(text) {
+            Some(Program::Memcached(version)) => version,
+            other => panic!("{text}: {other:?}"),
+        };
+        assert!(version("memcached 1.6.18") < version("memcached 1.6.35"));
     }
 }

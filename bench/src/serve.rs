@@ -14,6 +14,7 @@ use clap::ValueEnum;
 use linux::{IdleControl, IdleOptions, LimitState, Root};
 use loadgen::{Interval, Items, Outcome, Pace, Plan};
 use machine::{CpuId, CpuList, Duration, IdleLimit, Rate, Ratio};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -89,11 +90,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let (server_cpus, load_cpus) = cpus(args)?;
     let mut run = Run::begin("serve", &args.output, SEED)?;
     let mut stable = Stable::of(found.memcached, server_cpus, MEMORY_MIB, run.folder())?;
-    for (rivals, binary) in &found.rivals {
-        rivals.iter().for_each(|&rival| stable.rivals.insert(rival, binary));
-    }
-    let contestants: Vec<Who> =
-        CONTESTANTS.into_iter().chain(stable.rivals.names().map(Who::Rival)).collect();
+    stable.rivals = found.rivals;
+    let rivals = stable.rivals.keys().map(|&rival| Who::Rival(rival));
+    let contestants: Vec<Who> = CONTESTANTS.into_iter().chain(rivals).collect();
     let lengths = if args.quick { QUICK } else { FULL };
     let tls = match args.tls.as_deref() {
         Some([certificate, key]) => {
@@ -137,13 +136,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 /// The programs that were named with `--peer`.
 struct Programs<'a> {
     memcached: &'a Path,
-    rivals: Vec<(&'static [Rival], &'a Path)>,
+    rivals: BTreeMap<Rival, PathBuf>,
     /// One line for each of the programs.
     versions: Vec<String>,
 }
 
 fn programs(args: &Args) -> Result<Programs<'_>> {
-    let (mut memcached, mut rivals, mut versions) = (None, Vec::new(), Vec::new());
+    let (mut memcached, mut rivals, mut versions) = (None, BTreeMap::new(), Vec::new());
     for binary in &args.peers {
         match Program::of(binary)? {
             Program::Memcached(version @ (major, minor, patch)) => {
@@ -155,7 +154,7 @@ fn programs(args: &Args) -> Result<Programs<'_>> {
                     )));
                 }
                 if memcached.replace(&**binary).is_some() {
-                    return Err(usage("--peer names two memcached; leave one out"));
+                    return Err(usage("--peer names memcached twice; leave one out"));
                 }
                 versions.push(format!("peer: memcached {major}.{minor}.{patch}"));
             }
@@ -166,8 +165,11 @@ fn programs(args: &Args) -> Result<Programs<'_>> {
                 )));
             }
             Program::Rivals(found, version) => {
-                versions.push(format!("{} {version}", found[0].name()));
-                rivals.push((found, &**binary));
+                let name = found[0].name();
+                if found.iter().any(|&rival| rivals.insert(rival, binary.clone()).is_some()) {
+                    return Err(usage(format!("--peer names {name} twice; leave one out")));
+                }
+                versions.push(format!("{name} {version}"));
             }
         }
     }

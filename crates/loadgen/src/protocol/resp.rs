@@ -37,19 +37,8 @@ fn command(out: &mut Vec<u8>, words: &[&[u8]]) {
 }
 
 fn head(out: &mut Vec<u8>, kind: u8, length: usize) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = length;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
     out.push(kind);
-    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
