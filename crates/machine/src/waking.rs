@@ -23,7 +23,7 @@
 //! 10 us), a wake-up so draws more than a core at work. The energy is as the table claims; it
 //! has no upper bound.
 
-use crate::{Duration, Platform};
+use crate::{Cstate, CstateKind, CstateTable, Duration, Platform, PowerModel};
 use serde::{Deserialize, Serialize};
 
 /// The rule for the energy of waking.
@@ -35,6 +35,38 @@ pub enum Waking {
     BreakEven,
     /// The power of work at the nominal clock, for the whole exit latency.
     FullPower,
+}
+
+/// Of states from shallow to deep. `full_watts`: the power for the whole exit latency, of a state that is
+/// not to break even at its target residency.
+fn wake_joules(
+    states: &[Cstate],
+    polling_watts: f64,
+    full_watts: impl Fn(&Cstate) -> Option<f64>,
+) -> Vec<f64> {
+    let mut shallower = (0.0, polling_watts);
+    let energy = |state: &Cstate| {
+        let watts = state.power.map_or(0.0, |power| power.as_watts());
+        let breaks_even =
+            || shallower.0 + (shallower.1 - watts).max(0.0) * state.target_residency.as_secs_f64();
+        let at = |full_watts: f64| full_watts * state.real_exit_latency().as_secs_f64();
+        let joules = full_watts(state).map_or_else(breaks_even, at);
+        shallower = (joules, watts);
+        joules
+    };
+    states.iter().map(energy).collect()
+}
+
+impl PowerModel {
+    /// A machine's halting states, as they are charged: each with its joules of waking.
+    pub fn charged_states(&self, table: &CstateTable) -> Vec<(Cstate, f64)> {
+        let is_halting = |state: &&Cstate| state.kind != CstateKind::Polling;
+        let charged = |state: &Cstate| Cstate { power: Some(self.idle_power(state)), ..state.clone() };
+        let states: Vec<Cstate> = table.0.iter().filter(is_halting).map(charged).collect();
+        let polling_watts = self.polling.unwrap_or(self.active).as_watts();
+        let joules = wake_joules(&states, polling_watts, |_| None);
+        states.into_iter().zip(joules).collect()
+    }
 }
 
 impl Platform {
@@ -50,19 +82,10 @@ impl Platform {
     /// By idle state, the joules of entering and leaving it beside its power: E_k of the module
     /// above.
     pub fn wake_joules(&self) -> Vec<f64> {
-        let mut shallower = (0.0, self.polling_watts());
-        let energy = |state: &crate::Cstate| {
-            let watts = state.power.map_or(0.0, |power| power.as_watts());
-            let residency = state.target_residency;
-            let joules = if self.waking == Waking::FullPower || residency.is_zero() {
-                self.nominal_watts() * state.real_exit_latency().as_secs_f64()
-            } else {
-                shallower.0 + (shallower.1 - watts).max(0.0) * residency.as_secs_f64()
-            };
-            shallower = (joules, watts);
-            joules
-        };
-        self.cstates.0.iter().map(energy).collect()
+        let at_full_power = (self.waking == Waking::FullPower).then_some(self.nominal_watts());
+        wake_joules(&self.cstates.0, self.polling_watts(), |state| {
+            at_full_power.or(state.target_residency.is_zero().then_some(self.nominal_watts()))
+        })
     }
 
     /// By idle state, the shortest time from entry to wake-up signal for which it takes no more

@@ -24,6 +24,8 @@ pub enum Mode {
     Poll,
     /// The kernel's own governor decides; nothing is limited.
     Stock,
+    /// As deep as [`ActiveIdle::plan`] said last.
+    Planned,
 }
 
 /// The idle limits of the CPUs that have workers.
@@ -32,6 +34,7 @@ pub struct ActiveIdle {
     mode: Mode,
     workers: Vec<(WorkerId, CpuId)>,
     shallowest_halt: BTreeMap<CpuId, Duration>,
+    planned: Option<Duration>,
     in_force: BTreeMap<CpuId, IdleLimit>,
 }
 
@@ -47,19 +50,26 @@ impl ActiveIdle {
             mode,
             workers: workers.to_vec(),
             shallowest_halt: shallowest_halt.into_iter().collect(),
+            planned: None,
             in_force: workers.iter().map(|&(_, cpu)| (cpu, IdleLimit::None)).collect(),
         }
     }
 
+    /// Active CPUs may sleep in states with this exit latency, from the next [`Self::handle_active`] on.
+    pub fn plan(&mut self, exit_latency: Duration) {
+        self.planned = Some(exit_latency);
+    }
+
     /// The set of active workers is this now: the commands that lead there.
     pub fn handle_active(&mut self, active: &[WorkerId]) -> Vec<Command> {
-        let Self { mode, workers, shallowest_halt, in_force } = self;
+        let Self { mode, workers, shallowest_halt, planned, in_force } = self;
         let mut commands = Vec::new();
         for (&cpu, current) in in_force {
             let is_active = workers.iter().any(|(worker, on)| *on == cpu && active.contains(worker));
             let limit = match mode {
                 _ if !is_active => IdleLimit::None,
                 Mode::Stock => IdleLimit::None,
+                Mode::Planned => planned.map_or(IdleLimit::None, IdleLimit::ExitLatency),
                 Mode::Poll => IdleLimit::ExitLatency(Duration::ZERO),
                 Mode::Halt => shallowest_halt
                     .get(&cpu)

@@ -80,6 +80,12 @@ impl ErrorBudget {
         self.late += u32::from(response > target);
     }
 
+    /// So many requests, of which so many missed the target.
+    pub fn record_all(&mut self, seen: u32, late: u32) {
+        self.seen = self.seen.saturating_add(seen);
+        self.late = self.late.saturating_add(late);
+    }
+
     /// Moves the aim, if enough requests have been seen.
     pub fn end_epoch(&mut self, now: Instant, terms: &Terms) {
         let allowed = f64::from(self.seen) * terms.missable;

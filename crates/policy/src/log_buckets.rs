@@ -15,6 +15,12 @@ impl Bucket {
     pub fn middle_ns(self) -> f64 {
         (self.from_ns + self.to_ns) / 2.0
     }
+
+    /// How many of them are above this, evenly spread as they are taken for.
+    pub(crate) fn later_than(self, time_ns: f64) -> u32 {
+        let share = ((self.to_ns - time_ns) / (self.to_ns - self.from_ns)).clamp(0.0, 1.0);
+        (f64::from(self.count) * share).round() as u32
+    }
 }
 
 /// Index of the bucket that holds `nanos`.

@@ -5,7 +5,7 @@
 
 use crate::all_awake::AllAwake;
 use crate::spread::Spread;
-use crate::{Guidance, Movable, Moved, Placement, carb, peafowl};
+use crate::{Guidance, Movable, Moved, Placement, carb, joint, peafowl};
 use machine::{Command, CpuId, Instant, Ratio, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,8 @@ pub enum Scheduling {
     Peafowl(peafowl::Scheduler),
     /// By searching for the number of workers with the shortest response time.
     Carb(carb::Scheduler),
+    /// On as few workers as a plan for a goal needs.
+    Joint(Box<joint::Scheduler>),
     /// On as many workers as the driver says.
     Counted(Spread),
     AllAwake(AllAwake),
@@ -63,11 +65,25 @@ impl Scheduling {
         }
     }
 
+    /// True for policies that limit the idle states of active workers' CPUs themselves, and that learn
+    /// from [`Self::handle_answered`].
+    pub fn is_planned(&self) -> bool {
+        matches!(self, Self::Joint(_))
+    }
+
+    /// The requests that were answered since the last report; before `handle_reading`.
+    pub fn handle_answered(&mut self, now: Instant, answered: &joint::Answered) {
+        if let Self::Joint(scheduler) = self {
+            scheduler.handle_answered(now, answered);
+        }
+    }
+
     /// Reports arrived; workers that are not among them are as they were.
     pub fn handle_reading(&mut self, now: Instant, reading: &Reading) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_reading(now, reading),
             Self::Carb(scheduler) => scheduler.handle_reading(now, reading),
+            Self::Joint(scheduler) => scheduler.handle_reading(now, reading),
             Self::Counted(spread) => spread.handle_reading(now, reading),
             Self::AllAwake(_) => {}
         }
@@ -77,7 +93,7 @@ impl Scheduling {
     pub fn handle_movable(&mut self, worker: WorkerId, movable: Option<Movable>) {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_movable(worker, movable),
-            Self::Carb(_) | Self::Counted(_) | Self::AllAwake(_) => {}
+            Self::Carb(_) | Self::Joint(_) | Self::Counted(_) | Self::AllAwake(_) => {}
         }
     }
 
@@ -85,6 +101,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_moved(now, moved),
             Self::Carb(scheduler) => scheduler.handle_moved(now, moved),
+            Self::Joint(scheduler) => scheduler.handle_moved(now, moved),
             Self::Counted(spread) => spread.handle_moved(now, moved),
             Self::AllAwake(_) => {}
         }
@@ -95,6 +112,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_refused(worker),
             Self::Carb(scheduler) => scheduler.handle_refused(worker),
+            Self::Joint(scheduler) => scheduler.handle_refused(worker),
             Self::Counted(spread) => spread.handle_refused(worker),
             Self::AllAwake(_) => {}
         }
@@ -105,6 +123,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_released(now, worker),
             Self::Carb(scheduler) => scheduler.handle_released(now, worker),
+            Self::Joint(scheduler) => scheduler.handle_released(now, worker),
             Self::Counted(spread) => spread.handle_released(now, worker),
             Self::AllAwake(_) => {}
         }
@@ -114,6 +133,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.handle_timeout(now),
             Self::Carb(scheduler) => scheduler.handle_timeout(now),
+            Self::Joint(scheduler) => scheduler.handle_timeout(now),
             Self::Counted(spread) => spread.handle_timeout(now),
             Self::AllAwake(_) => {}
         }
@@ -123,6 +143,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.poll_timeout(),
             Self::Carb(scheduler) => scheduler.poll_timeout(),
+            Self::Joint(scheduler) => scheduler.poll_timeout(),
             Self::Counted(spread) => spread.poll_timeout(),
             Self::AllAwake(_) => None,
         }
@@ -132,6 +153,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.poll_command(),
             Self::Carb(scheduler) => scheduler.poll_command(),
+            Self::Joint(scheduler) => scheduler.poll_command(),
             Self::Counted(spread) => spread.poll_command(),
             Self::AllAwake(_) => None,
         }
@@ -141,6 +163,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.place(now),
             Self::Carb(scheduler) => scheduler.place(now),
+            Self::Joint(scheduler) => scheduler.place(now),
             Self::Counted(spread) => spread.place(now),
             Self::AllAwake(all) => all.place(),
         }
@@ -150,6 +173,7 @@ impl Scheduling {
     pub fn guidance(&self) -> Guidance {
         match self {
             Self::Peafowl(scheduler) => scheduler.guidance(),
+            Self::Joint(scheduler) => scheduler.guidance(),
             Self::Carb(_) | Self::Counted(_) | Self::AllAwake(_) => Guidance::default(),
         }
     }
@@ -159,6 +183,7 @@ impl Scheduling {
         match self {
             Self::Peafowl(scheduler) => scheduler.active().collect(),
             Self::Carb(scheduler) => scheduler.active().collect(),
+            Self::Joint(scheduler) => scheduler.active().collect(),
             Self::Counted(spread) => spread.active().collect(),
             Self::AllAwake(all) => all.active().collect(),
         }

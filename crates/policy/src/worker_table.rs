@@ -54,6 +54,9 @@ pub struct Guidance {
     pub fallback_limit: Option<Rate>,
     /// The mean load of the active workers, while an imbalance is being relieved or may be.
     pub share: Option<Rate>,
+    /// More waiting requests than this at one worker are a jump of the load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backlog: Option<u32>,
 }
 
 /// A connection whose move would bring its worker closest to the mean load.

@@ -127,6 +127,14 @@ impl Arrivals {
         }
     }
 
+    /// So many came since the last time: their gaps are not known.
+    pub fn record_all(&mut self, now: Instant, count: u64) {
+        if count > 0 {
+            self.window.arrivals += count as f64;
+            self.last = now;
+        }
+    }
+
     fn end_block(&mut self, now: Instant) {
         let length_ns = now.since(self.block_began).as_nanos() as f64;
         self.window.blocks += 1.0;
@@ -174,7 +182,8 @@ impl Arrivals {
 
     /// How many came in this window.
     pub fn count(&self) -> f64 {
-        self.window.blocks * f64::from(BLOCK) + f64::from(self.in_block) - f64::from(self.carried)
+        let by_blocks = self.window.blocks * f64::from(BLOCK) + f64::from(self.in_block);
+        self.window.arrivals + by_blocks - f64::from(self.carried)
     }
 
     /// The load is another: the blocks before are forgotten, but for the latest ones.

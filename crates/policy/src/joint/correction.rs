@@ -29,6 +29,7 @@
 use super::lengths::Lengths;
 use super::params::{Params, Queueing};
 use super::search::Base;
+use crate::log_buckets::Bucket;
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +89,10 @@ impl Correction {
     #[inline]
     pub fn record(&mut self, response: Duration) {
         self.responses.record(response);
+    }
+
+    pub fn record_all(&mut self, bucket: Bucket) {
+        self.responses.record_all(bucket);
     }
 
     /// An epoch with so many active cores is over for which this tail had been predicted, uncorrected;

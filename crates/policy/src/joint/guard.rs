@@ -37,6 +37,8 @@ pub(super) struct Guard {
     pub alarm: u32,
     /// With so many it is over.
     pub calm: u32,
+    /// So many that wait at one core are no chance; `None` where no core is left to help.
+    pub backlog: Option<u32>,
     /// The rate that the plan is good for, per nanosecond.
     rate: f64,
     active: u16,
@@ -61,6 +63,11 @@ const UNUSUAL: f64 = 5.0;
 const JUMPED: f64 = 3.0;
 /// Cores are woken for the present rate so that they are busy for this share of time \[D\].
 const WOKEN_LOAD: f64 = 0.8;
+/// A queue at one core whose work takes so many goals is a jump of the load \[D\]: where 1 % of the
+/// waits are longer than the goal, 1 in a million is longer than three.
+const BACKLOG_GOALS: f64 = 3.0;
+/// And it is not less than a queue that this share of the requests finds by chance \[D\].
+const CHANCE: f64 = 1e-6;
 /// Woken cores stay no longer than this by their cost \[D\].
 const LONGEST_HOLD_NS: f64 = 10e6;
 
@@ -71,6 +78,7 @@ impl Guard {
             pace: Pace::fastest(points),
             alarm: u32::MAX,
             calm: 0,
+            backlog: None,
             rate: f64::MAX,
             active: cores,
             cores,
@@ -119,6 +127,10 @@ impl Guard {
             Queueing::PerCore => (per_queue * queues).min(number + UNUSUAL * deviation).max(per_queue),
         };
         let alarm = alarm.max(active + 1.0) as u32;
+        // At one queue of exponential services, n or more are there for a share of load^n of the time.
+        let by_chance = CHANCE.ln() / load.min(STABLE).ln();
+        let by_goal = BACKLOG_GOALS * goal_ns / model.service_ns(fastest).max(1e-3);
+        let backlog = (base.active < model.cores).then(|| by_chance.max(by_goal).ceil() as u32);
         let (shallowest, deepest) = (&states[0], &states[states.len() - 1]);
         // A core that was woken stays as long as its wake-up has cost \[R AutoScale's t_wait\]: so
         // long does the deepest state take to break even with the shallowest.
@@ -131,6 +143,7 @@ impl Guard {
             pace,
             alarm,
             calm: ((number + deviation) as u32).clamp(u32::from(base.active).min(alarm - 1), alarm - 1),
+            backlog,
             rate: model.rate,
             active: base.active,
             cores: model.cores,

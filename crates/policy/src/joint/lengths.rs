@@ -28,6 +28,11 @@ impl Lengths {
         self.total += 1;
     }
 
+    pub fn add_to(&mut self, place: usize, count: u32) {
+        self.counts[place] = self.counts[place].saturating_add(count);
+        self.total += u64::from(count);
+    }
+
     #[inline]
     pub fn total(&self) -> u64 {
         self.total
@@ -81,13 +86,13 @@ impl Lengths {
 }
 
 /// 32 buckets to an octave: 3 %, before interpolation.
-const OCTAVE_BITS: usize = 5;
+pub(super) const OCTAVE_BITS: usize = 5;
 
 /// 69 s. A request that takes longer has no tail goal to keep.
 const LONGEST_NS: u64 = (1 << LONGEST_BITS) - 1;
 const LONGEST_BITS: usize = 36;
 
-const BUCKETS: usize = (LONGEST_BITS - OCTAVE_BITS + 1) << OCTAVE_BITS;
+pub(super) const BUCKETS: usize = (LONGEST_BITS - OCTAVE_BITS + 1) << OCTAVE_BITS;
 
 #[cfg(test)]
 mod tests {

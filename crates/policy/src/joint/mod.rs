@@ -42,9 +42,12 @@
 //! readiness); the same calls give the same plans; timeouts may come early, late or twice. Work per
 //! event is constant, and nothing is allocated but when a plan is made.
 //!
-//! Files: `arrivals`, `service` and `lengths` measure; `waiting`, `model` and `chain` predict for a
-//! `pace`; `search` chooses; `guard` watches; `correction` and `reserve` learn.
+//! Files: `arrivals`, `service` and `lengths` measure, from each request or from counts (`answered`);
+//! `waiting`, `model` and `chain` predict for a `pace`; `search` chooses; `guard` watches; `correction`
+//! and `reserve` learn; `server` and `scheduler` are for drivers that tell each request, and that place
+//! connections.
 
+mod answered;
 mod arrivals;
 mod chain;
 mod correction;
@@ -54,18 +57,22 @@ mod model;
 mod pace;
 mod params;
 mod reserve;
+mod scheduler;
 mod search;
 mod server;
 mod service;
 mod surge;
 mod waiting;
 
-pub use params::{ENTRY, Params, Queueing};
+pub use answered::Answered;
+pub use params::{ENTRY, Params, Queueing, REPORTED_ENTRY};
+pub use scheduler::Scheduler;
 pub use server::Server;
 
 use crate::SleepState;
 use crate::error_budget::ErrorBudget;
 use crate::frequency::{PointIndex, PointTable};
+use answered::held;
 use arrivals::{Arrivals, Load};
 use correction::{Correction, Goal};
 use guard::Guard;
@@ -120,6 +127,10 @@ pub struct Joint {
     surges: Surges,
     /// When the next plan is due; never while nothing happens.
     epoch_ends: Option<Instant>,
+    /// The last report, where requests are told by their counts.
+    told: Option<Instant>,
+    /// The plans of the last reports, the latest first.
+    reported: [Option<Base>; 2],
     arrivals: Arrivals,
     service: Service,
     correction: Correction,
@@ -152,6 +163,8 @@ impl Joint {
             surge_until: None,
             surges: Surges::new(now),
             epoch_ends: None,
+            told: None,
+            reported: [None; 2],
             arrivals: Arrivals::new(now),
             service: Service::new(),
             correction: Correction::new(params.queueing),
@@ -324,6 +337,10 @@ impl Joint {
         });
         let rated = stays.or(best);
         let base = rated.map_or_else(|| self.strongest(&model), |rated| rated.base);
+        let (base, rated) = match held(self.told.and(Some(&mut self.reported)), base) {
+            held if held == base => (base, rated),
+            held => (held, search.rate(held)),
+        };
         let factor = self.correction.factor(base.speed.kind(), base.active);
         self.guard = Guard::new(&model, base, rated.as_ref(), &self.params, target_ns / factor.max(1.0));
         self.base = base;

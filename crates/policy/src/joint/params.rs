@@ -1,15 +1,15 @@
 //! Every constant of the policy, and the registry entries.
 
-use super::Server;
 use super::model::Siblings;
+use super::{Scheduler, Server};
 use crate::Scheduling;
 use crate::check::Check;
 use crate::error_budget::Terms;
 use crate::kind::{Make, Placed, Placement};
 use crate::peafowl;
 use crate::registry::{
-    Entry, Parameter, Question, Queues, Surroundings, Word, count, flag, list, number, one_of, quantile,
-    settings, share, time,
+    Entry, Maturity, Parameter, Question, Queues, Runs, Surroundings, Word, count, flag, list, number,
+    one_of, quantile, settings, share, time,
 };
 use machine::Duration;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,34 @@ pub static ENTRY: Entry = Entry {
         },
         cores: Some(|making| Box::new(Server::new(making))),
         is_counted: true,
+    }),
+    ..Entry::of::<Params>()
+};
+
+/// The same for drivers whose workers count their requests, as the registry lists it.
+pub static REPORTED_ENTRY: Entry = Entry {
+    words: &[Word::new(
+        "joint-store",
+        "from the counts of a store's workers, as `roost serve --policy joint`",
+        |around| settings(Params { graded: false, ..Params::around(around) }),
+    )],
+    help: "The plan of `joint` for a store: on how few workers the connections are, and how deep these may \
+           sleep. The workers count how long requests kept them and how long each took; once an epoch the \
+           counts make the next plan. A jump of the load is seen by the queue that it makes at a worker. \
+           Needs dispatch = \"connections\". The clock is another policy's: `queueing`, `graded`, \
+           `paced_elsewhere`, `dvfs_delay` and the epochs have no effect.",
+    runs: Runs::Live,
+    maturity: Maturity::Experimental,
+    origin: "ours",
+    needs_goal: true,
+    make: Make::Placement(Placement {
+        place: |making, workers| {
+            let point = *making.platform.frequencies.points.last().expect("a checked platform has some");
+            let scheduler = Scheduler::new(making.params(), workers, point, &making.states());
+            Placed { scheduling: Scheduling::Joint(Box::new(scheduler)), params: peafowl::Params::default() }
+        },
+        cores: None,
+        is_counted: false,
     }),
     ..Entry::of::<Params>()
 };
@@ -105,7 +133,7 @@ pub struct Params {
 
 impl Check for Params {
     const PARAMETERS: &'static [Parameter] = &[
-        time("target", "what response times shall stay within")
+        time("target", "the time that responses shall stay within")
             .above_zero()
             .given("the goal")
             .source("the strictest goal of Peafowl, section 4.3"),
@@ -117,7 +145,7 @@ impl Check for Params {
             .source("ours; false where the driver does not ask at each change of a queue"),
         number("aim", "plans are made for this share of the target")
             .above_zero_to(1.0)
-            .source("ours: the rest is for what a model cannot know before it has been corrected"),
+            .source("ours: the rest is for the errors of a model before it has been corrected"),
         share(
             "budget_gain",
             "how much of the error budget that is left, or overspent, moves the aim at once",
@@ -133,7 +161,7 @@ impl Check for Params {
         time("epoch_after_jump", "time to the next plan after a jump of the load")
             .above_zero()
             .source("ours: four hundred requests at 80 kRPS"),
-        flag("paced_elsewhere", "another policy chooses frequencies and spends what the plan leaves")
+        flag("paced_elsewhere", "another policy chooses frequencies and spends the rest of the goal")
             .source("ours: a measured tail beyond the plan's then says nothing of its model"),
         count("samples_min", "requests that the first plan is made from")
             .above_zero()

@@ -8,6 +8,7 @@
 
 use super::lengths::Lengths;
 use super::waiting::Residual;
+use crate::log_buckets::Bucket;
 use machine::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,12 @@ impl Service {
         self.lengths.record(whole);
         self.sum_ns += whole.as_nanos() as f64;
         self.memory_ns += memory.as_nanos() as f64;
+    }
+
+    /// Work whose clock does not change: how much of it waits for memory is no matter.
+    pub fn record_all(&mut self, bucket: Bucket) {
+        self.sum_ns += bucket.middle_ns() * f64::from(bucket.count);
+        self.lengths.record_all(bucket);
     }
 
     pub fn samples(&self) -> u64 {

@@ -48,6 +48,13 @@ impl Joint {
         self.surges.count(now, self.plan.active.saturating_sub(self.base.active));
     }
 
+    /// All cores, awake, until the epoch ends.
+    pub(super) fn surge_of_all(&mut self, now: Instant) {
+        self.count_surge(now);
+        let idle = self.plan.idle.min(self.ready);
+        self.plan = Plan { active: self.cores, point: self.points.fastest(), idle };
+    }
+
     fn answer_alarm(&mut self, now: Instant) {
         self.count_surge(now);
         let present = self.arrivals.at_present(now);

@@ -45,12 +45,7 @@ impl Making<'_> {
 
     /// The idle states from shallow to deep, with the exit latencies that the machine has.
     pub fn states(&self) -> Vec<SleepState> {
-        let state = |(state, wake_joules): (&machine::Cstate, f64)| SleepState {
-            exit_latency: state.real_exit_latency(),
-            power: state.power.unwrap_or_default(),
-            wake_joules,
-        };
-        self.platform.cstates.0.iter().zip(self.platform.wake_joules()).map(state).collect()
+        SleepState::all(self.platform)
     }
 
     /// The deepest idle state as the machine advertises it; `None` without one.

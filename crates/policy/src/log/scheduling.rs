@@ -1,6 +1,7 @@
 //! A scheduling policy as the log records it: each call by name, with all that follows from it.
 
 use super::Recorded;
+use crate::joint::Answered;
 use crate::{Guidance, Movable, Moved, Placement, Scheduling};
 use machine::{Command, Instant, Reading, WorkerId};
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 pub enum SchedulingInput {
     Reading(Reading),
+    Answered(Answered),
     Movable { worker: WorkerId, movable: Option<Movable> },
     Moved(Moved),
     Refused(WorkerId),
@@ -45,6 +47,7 @@ impl Recorded for Scheduling {
                 self.handle_reading(now, reading);
                 output.guidance = Some(self.guidance());
             }
+            SchedulingInput::Answered(answered) => self.handle_answered(now, answered),
             SchedulingInput::Movable { worker, movable } => self.handle_movable(*worker, *movable),
             SchedulingInput::Moved(moved) => self.handle_moved(now, moved),
             SchedulingInput::Refused(worker) => self.handle_refused(*worker),

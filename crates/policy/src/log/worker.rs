@@ -26,6 +26,9 @@ pub enum WorkerInput {
         #[serde(default, skip_serializing_if = "crate::is_default")]
         busy: Duration,
     },
+    Backlog {
+        waiting: u32,
+    },
     Order(Order),
     /// `Worker::handle_report`, then `Worker::movable`
     Report(Sample),
@@ -67,6 +70,10 @@ impl Recorded for Worker {
             }
             WorkerInput::Served { slot, requests, busy } => {
                 WorkerOutput::Verdict(self.handle_served(now, slot, requests, busy))
+            }
+            WorkerInput::Backlog { waiting } => {
+                self.handle_backlog(now, waiting);
+                WorkerOutput::Done
             }
             WorkerInput::Order(order) => WorkerOutput::Answer(self.handle_order(now, order)),
             WorkerInput::Report(sample) => {

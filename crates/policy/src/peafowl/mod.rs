@@ -44,6 +44,7 @@
 //! - *Do outliers enter mean and variance?* Yes, with a capped count: see `limit.rs`.
 //! - *The scheduler's core*: any; it is never on a request's path.
 
+mod backlog;
 mod capacity;
 mod connection;
 mod exchange;

@@ -13,7 +13,8 @@ use hdrhistogram::Histogram;
 use machine::{
     Command, ConnId, CpuId, Duration, IdleLimit, Instant, Rate, Ratio, Reading, ServiceReading, WorkerId,
 };
-use policy::active_idle::ActiveIdle;
+use policy::active_idle::{ActiveIdle, Mode};
+use policy::joint::Answered;
 use policy::kind::Placed;
 use policy::peafowl::{
     Answer, ConnectionLoad, Departure, LearnedLimit, Order, Params, Sample, Verdict, Worker,
@@ -70,6 +71,35 @@ struct Desk {
     policy: Worker,
     responses: Histogram<u32>,
     worked_ns: u64,
+    /// Where the policy learns from counts.
+    counts: Option<Counts>,
+}
+
+/// A worker's requests since its last report, by bucket of [`Answered`].
+struct Counts {
+    work: Vec<u32>,
+    responses: Vec<u32>,
+}
+
+impl Counts {
+    fn new() -> Self {
+        Self { work: vec![0; Answered::BUCKETS], responses: vec![0; Answered::BUCKETS] }
+    }
+
+    fn count(&mut self, work: Duration, response: Duration) {
+        self.work[Answered::bucket(work)] += 1;
+        self.responses[Answered::bucket(response)] += 1;
+    }
+
+    fn take(all: &mut [Desk]) -> Answered {
+        let mut sum = Self::new();
+        for counts in all.iter_mut().filter_map(|desk| desk.counts.as_mut()) {
+            let Self { work, responses } = std::mem::replace(counts, Self::new());
+            sum.work.iter_mut().zip(work).for_each(|(sum, count)| *sum += count);
+            sum.responses.iter_mut().zip(responses).for_each(|(sum, count)| *sum += count);
+        }
+        Answered::new(sum.work.into_iter(), sum.responses.into_iter(), true)
+    }
 }
 
 impl Placement {
@@ -87,15 +117,17 @@ impl Placement {
             learned.observe(limit, true, &params);
             learned
         });
+        let active_idle = if scheduling.is_planned() { Mode::Stock } else { setup.active_idle };
         let connections = setup.closed.as_ref().map_or(jobs.connections(), Closed::connections);
         let desk = |id| Desk {
             policy: Worker::new(params, id, learned),
             // Two digits do for a percentile that is compared with a goal.
             responses: histogram(2),
             worked_ns: 0,
+            counts: scheduling.is_planned().then(Counts::new),
         };
         Some(Self {
-            active_idle: ActiveIdle::new(setup.active_idle, &places, shallowest),
+            active_idle: ActiveIdle::new(active_idle, &places, shallowest),
             workers: places.iter().map(|&(id, _)| desk(id)).collect(),
             serves: vec![None; connections as usize],
             waiting: Vec::new(),
@@ -170,6 +202,13 @@ impl Engine {
         // At the nominal clock: a slower one, and whatever else kept the core, is the rest of its
         // busy time.
         let work = Duration::from_nanos(task.compute_ns + task.memory_ns);
+        if let Some(counts) = &mut desk.counts {
+            counts.count(work, Duration::from_nanos(response_ns));
+        }
+        let waiting = self.cores[core].queue.len() as u32;
+        if desk.policy.watches_backlog(waiting) {
+            desk.policy.handle_backlog(now, waiting);
+        }
         if let Verdict::Send { target, why } = desk.policy.handle_served(now, task.connection, 1, work) {
             self.send(core, task.connection, target.index(), why);
         }
@@ -289,6 +328,9 @@ impl Engine {
             p99: at(0.99),
             tail: None,
         };
+        if placement.scheduling.is_planned() {
+            placement.scheduling.handle_answered(now, &Counts::take(&mut placement.workers));
+        }
         placement.scheduling.handle_reading(now, &reading);
         let guidance = placement.scheduling.guidance();
         for worker in 0..placement.workers.len() {
@@ -328,12 +370,9 @@ impl Engine {
                     self.active.remove(worker.index());
                     changed = true;
                 }
-                // Schedulers leave idle limits to `ActiveIdle`, and move connections instead of
-                // services.
-                Command::LimitIdle { .. }
-                | Command::SetActiveCpus(_)
-                | Command::SetFrequency { .. }
-                | Command::SetUncore(_) => {}
+                Command::LimitIdle { cpu, limit } => self.limit_idle_of(cpu, limit),
+                // Schedulers move connections instead of services.
+                Command::SetActiveCpus(_) | Command::SetFrequency { .. } | Command::SetUncore(_) => {}
             }
         }
         self.active_count = self.active.len();
@@ -349,15 +388,18 @@ impl Engine {
             let active = placement.scheduling.active();
             for command in placement.active_idle.handle_active(&active) {
                 let Command::LimitIdle { cpu, limit } = command else { continue };
-                let limit_ns = match limit {
-                    // That a sleep be deep is no bound on latency, and active_idle never asks for
-                    // it.
-                    IdleLimit::None | IdleLimit::Deepest => u64::MAX,
-                    IdleLimit::ExitLatency(latency) => latency.as_nanos(),
-                };
-                self.limit_idle(cpu.index(), limit_ns);
+                self.limit_idle_of(cpu, limit);
             }
         }
+    }
+
+    fn limit_idle_of(&mut self, cpu: CpuId, limit: IdleLimit) {
+        let limit_ns = match limit {
+            // That a sleep be deep is no bound on latency.
+            IdleLimit::None | IdleLimit::Deepest => u64::MAX,
+            IdleLimit::ExitLatency(latency) => latency.as_nanos(),
+        };
+        self.limit_idle(cpu.index(), limit_ns);
     }
 
     /// Transfers, and how many of them a worker ordered by itself.

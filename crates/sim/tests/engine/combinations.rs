@@ -22,6 +22,7 @@ fn any_line() -> impl Strategy<Value = String> {
         "powernap",
         "dreamweaver",
         "joint",
+        "joint-store",
     ]);
     let idle = one_of(&[
         "",

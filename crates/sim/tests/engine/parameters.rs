@@ -124,6 +124,7 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("dreamweaver", &weaver, &["max_stall"]));
     let joint = ["dvfs_delay", "rate_z", "correction_gains", "worth_changing", "budget_gain"];
     check(&faults("joint", &joint::Params::default(), &joint));
+    check(&faults("joint-store", &joint::Params::default(), &joint));
     check(&faults("menu", &MenuParams::default(), &[]));
     check(&faults("teo", &TeoParams::default(), &[]));
     check(&faults("menu-feedback", &MenuFeedbackParams::default(), &["feedback.relax_below"]));

@@ -17,7 +17,7 @@ fn every_policy_runs() {
             ("workload.connections", Value::Integer(64)),
         ];
         match word {
-            "peafowl" | "peafowl-paper" => set.push(("server.dispatch", text("connections"))),
+            "peafowl" | "peafowl-paper" | "joint-store" => set.push(("server.dispatch", text("connections"))),
             "anticipate" | "anticipate-paper" | "anticipate-kernels" | "quiesce" => set.push((
                 "server.device",
                 table("latency = { distribution = \"lognormal\", mean = \"100us\", cv = 0.05 }\ninterrupt = \"1us\""),
@@ -125,6 +125,36 @@ fn a_policy_with_a_goal_decides_from_afar_as_it_does_at_the_client() {
         let far = of(line, dispatch, ("1300us@p99", "1ms"));
         assert_eq!(of(line, dispatch, ("300us@p99", "0s")), far, "{line}, {dispatch}");
     }
+}
+
+/// Ten workers at 4.5 and 45 % of their capacity in turn, five times a second: their counts come ten times
+/// a second, so a jump is seen by the queue that it makes.
+#[test]
+fn a_store_plan_keeps_its_goal_while_the_load_jumps_for_less_power() {
+    let text = |text: &str| Value::String(text.to_owned());
+    let service = "distribution = \"lognormal\"\nmean = \"15us\"\ncv = 1.5";
+    let steps = format!("steps:{}", vec!["30k,300k"; 30].join(","));
+    let set = [
+        ("goal", text("300us@p99")),
+        ("machine.preset", text("xeon-silver-4116")),
+        ("machine.sockets", Value::Integer(1)),
+        ("machine.cores", Value::Integer(10)),
+        ("server.dispatch", text("connections")),
+        ("server.workers", Value::Integer(10)),
+        ("workload.connections", Value::Integer(512)),
+        ("workload.service", Value::Table(service.parse().expect("a table"))),
+        ("workload.shape", text(&steps)),
+        ("run.utilisation", Value::Float(0.45)),
+        ("run.length", text("12s")),
+        ("run.requests", Value::Integer(10_000_000)),
+    ];
+    let of = |line: &str| {
+        let outcome = run(&set, line, 1);
+        (outcome.responses.p99_ns.expect("a tail").value, outcome.power.cpu_watts)
+    };
+    let (ours_ns, ours) = of("joint-store + menu");
+    let (all_ns, all) = of("all-awake + menu");
+    assert!(ours_ns < 300e3 * 1.05 && ours < 0.95 * all, "{ours_ns} ns, {ours} W; all {all_ns} ns, {all} W");
 }
 
 #[test]

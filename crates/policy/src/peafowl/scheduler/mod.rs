@@ -175,7 +175,8 @@ impl Scheduler {
 
     /// The figures of the whole that every worker needs.
     pub fn guidance(&self) -> Guidance {
-        Guidance { fallback_limit: self.fallback_limit(), share: self.unfair_since.map(|_| self.share()) }
+        let share = self.unfair_since.map(|_| self.share());
+        Guidance { fallback_limit: self.fallback_limit(), share, ..Guidance::default() }
     }
 
     pub fn active(&self) -> impl Iterator<Item = WorkerId> + '_ {

@@ -24,6 +24,7 @@
 
 mod report;
 
+use super::backlog::Backlog;
 use super::capacity::Capacity;
 use super::limit::LearnedLimit;
 use super::overload::Detector;
@@ -80,6 +81,8 @@ pub struct Worker {
     #[serde(default, skip_serializing_if = "crate::is_default")]
     swamped: u32,
     detector: Detector,
+    #[serde(default, skip_serializing_if = "crate::is_default")]
+    backlog: Backlog,
     order: Option<Pending>,
     ready: Option<Transfer>,
     movable: Option<Movable>,
@@ -106,6 +109,7 @@ impl Worker {
             noise: 0.0,
             swamped: 0,
             detector: Detector::default(),
+            backlog: Backlog::default(),
             order: None,
             ready: None,
             movable: None,
@@ -175,6 +179,7 @@ impl Worker {
             None => Duration::ZERO,
         };
         let burst = self.detector.record(now, requests);
+        self.backlog.served = now;
         let Some(Some(connection)) = self.connections.get_mut(slot as usize) else {
             return Verdict::Stay;
         };
@@ -193,7 +198,13 @@ impl Worker {
             }
             return Verdict::Send { target: order.target, why: Why::Ordered };
         }
-        if home == self.id || !self.params.send_home {
+        if home == self.id {
+            return Verdict::Stay;
+        }
+        if self.backlog.is_over {
+            return Verdict::Send { target: home, why: Why::Burst };
+        }
+        if !self.params.send_home {
             return Verdict::Stay;
         }
         let why = if burst {
@@ -206,6 +217,19 @@ impl Worker {
             return Verdict::Stay;
         };
         Verdict::Send { target: home, why }
+    }
+
+    /// More waiting requests than this are to be told by [`Self::handle_backlog`], and fewer once they were
+    /// too many; `None`: any number is to be kept.
+    #[inline]
+    pub fn watches_backlog(&self, waiting: u32) -> bool {
+        self.guidance.backlog.is_some_and(|limit| waiting > limit) || self.backlog.is_over
+    }
+
+    /// So many requests wait here. Follow with `handle_served` for those that are served.
+    pub fn handle_backlog(&mut self, now: Instant, waiting: u32) {
+        let limit = self.guidance.backlog.unwrap_or(u32::MAX);
+        self.backlog.judge(now, waiting, limit, self.load, self.params.stall_memory);
     }
 
     pub fn handle_order(&mut self, now: Instant, order: Order) -> Answer {

@@ -172,7 +172,7 @@ mod tests {
         let mut worker = fresh(&[THERE]);
         assert_eq!(worker.limit(), None);
         let fallback_limit = Some(Rate::per_second(500.0));
-        worker.handle_order(at_ms(1), Order::Guidance(Guidance { fallback_limit, share: None }));
+        worker.handle_order(at_ms(1), Order::Guidance(Guidance { fallback_limit, ..Guidance::default() }));
         assert_eq!(worker.limit(), fallback_limit);
         let tripped = (0..200).any(|us| {
             worker.handle_served(at_ms(2) + Duration::from_micros(us), 0, 1, Duration::ZERO)
@@ -252,7 +252,7 @@ mod tests {
         }
         let guide = |share| {
             let share = Some(Rate::per_second(share));
-            Order::Guidance(Guidance { fallback_limit: None, share })
+            Order::Guidance(Guidance { share, ..Guidance::default() })
         };
         assert_eq!(worker.movable(), None, "no report was asked for");
         for (share, conn) in
