@@ -3,6 +3,7 @@
 mod quiescence;
 mod segments;
 mod stages;
+mod store;
 
 use crate::exit::{Exit, coded, usage};
 use crate::table::print;
@@ -11,15 +12,15 @@ use daemon::{Replay, ReplayError, ServiceConfig};
 use machine::Duration;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Replay a recorded run: the same inputs must give the same commands
 ///
-/// Reads a recording that `record = "DIR"` in a configuration asked for, of the daemon, `roost
-/// govern`, `quiesce`, `govern hurry-up` or `stage`: readings, changes by `set` and reloads, whether
-/// writes were refused. With --policy, says when and how another policy would have decided; the
-/// readings depended on the cores that the service really had, so that is no forecast.
+/// Reads a recording of `roost serve --record DIR`, or one that `record = "DIR"` in a configuration asked
+/// for, of the daemon, `roost govern`, `quiesce`, `govern hurry-up` or `stage`: readings, changes by `set`
+/// and reloads, whether writes were refused. With --policy, says when and how another policy would have
+/// decided; the readings depended on the cores that the service really had, so that is no forecast.
 #[derive(clap::Args, Debug)]
 #[command(after_help = include_str!("../help/replay.txt"))]
 pub struct Args {
@@ -38,13 +39,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if quiescence::is_here(&args.folder) {
         return quiescence::replay(&args.folder, args.policy.as_deref(), args.json);
     }
-    if stages::is_here(&args.folder) {
+    let again = if stages::is_here(&args.folder) {
+        Some(stages::replay as fn(&Path, bool) -> Result<ExitCode>)
+    } else {
+        store::is_here(&args.folder).then_some(store::replay as _)
+    };
+    if let Some(again) = again {
         if args.policy.is_some() {
             return Err(usage(
-                "--policy is for recordings of `roost govern`; what another stage would do, `roost sim` tells",
+                "--policy is for recordings of `roost govern`\nhint: `roost sim` tells of another stage or store",
             ));
         }
-        return stages::replay(&args.folder, args.json);
+        return again(&args.folder, args.json);
     }
     let replays = match &args.policy {
         None => Replay::of(&args.folder),

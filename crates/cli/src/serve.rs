@@ -84,12 +84,14 @@ pub struct Args {
     /// How many workers stay awake
     #[arg(long, value_enum, default_value_t = PolicyName::Peafowl)]
     policy: PolicyName,
-    /// Also wake workers when the measured tail exceeds this, such as 500us@p99
+    /// Also wake workers when the measured tail exceeds this, such as 500us@p99; with --policy joint, the
+    /// goal that plans are made for
     #[arg(long, value_name = "TIME@pQ")]
     latency_goal: Option<String>,
-    /// The state of an active worker's CPU when it has nothing to do
-    #[arg(long, value_enum, default_value_t = ActiveIdle::Halt)]
-    active_idle: ActiveIdle,
+    /// The state of an active worker's CPU when it has nothing to do; --policy joint plans it itself
+    /// [default: halt]
+    #[arg(long, value_enum)]
+    active_idle: Option<ActiveIdle>,
     /// By which interface idle states are limited
     #[arg(
         long,
@@ -147,6 +149,8 @@ enum PolicyName {
     Carb,
     /// CARB as its paper prints it
     CarbPaper,
+    /// Plan for the least modelled power within --latency-goal
+    Joint,
 }
 
 impl PolicyName {
@@ -288,20 +292,39 @@ fn announce(server: &Server, args: &Args, metrics: Option<SocketAddr>) {
 
 /// Refuses options of which one would silently have no effect.
 fn check_together(args: &Args) -> Result<()> {
-    if args.latency_goal.is_some() && !matches!(args.policy, PolicyName::Peafowl | PolicyName::PeafowlPaper) {
+    let looks_at_goals = [PolicyName::Peafowl, PolicyName::PeafowlPaper, PolicyName::Joint];
+    if args.latency_goal.is_some() && !looks_at_goals.contains(&args.policy) {
         return Err(usage(
-            "--latency-goal is a word of --policy peafowl: the other policies would not look at it\n\
+            "--latency-goal is a word of --policy peafowl and joint: the others would not look at it\n\
              hint: leave one of them out",
         ));
     }
-    if args.stage.is_some() && matches!(args.policy, PolicyName::Carb | PolicyName::CarbPaper) {
+    let judges_times = [PolicyName::Carb, PolicyName::CarbPaper, PolicyName::Joint];
+    if args.stage.is_some() && judges_times.contains(&args.policy) {
         return Err(usage(
-            "--stage holds requests back, and --policy carb would take the time that they are \
-             held for a server that is slow\n\
+            "--stage holds requests back, and --policy carb or joint would take the time that they \
+             are held for a server that is slow\n\
              hint: use --policy peafowl or all-awake, or leave --stage out",
         ));
     }
+    if args.policy == PolicyName::Joint && args.active_idle.is_some() {
+        return Err(usage(
+            "--policy joint plans how deep the CPUs of active workers sleep: --active-idle would have no effect\n\
+             hint: leave it out, or leave all idle states alone by --idle-actuator none",
+        ));
+    }
     Ok(())
+}
+
+/// The goal that plans are made for: the workers count all response times, so it may be of any quantile.
+fn joint(args: &Args) -> Result<policy::joint::Params> {
+    let Some(goal) = &args.latency_goal else {
+        return Err(usage(
+            "--policy joint plans for a goal\nhint: add one, such as --latency-goal 500us@p99",
+        ));
+    };
+    let goal: machine::Goal = goal.parse().map_err(|error| usage(format!("--latency-goal: {error}")))?;
+    Ok(policy::joint::Params { target: goal.latency, quantile: goal.quantile, ..Default::default() })
 }
 
 /// The rules of a paper or the file, then flags.
@@ -327,7 +350,7 @@ fn parameters(args: &Args) -> Result<Parameters> {
         None if args.policy.is_paper() => Parameters::paper(),
         None => Parameters::default(),
     };
-    if let Some(goal) = &args.latency_goal {
+    if let Some(goal) = args.latency_goal.as_ref().filter(|_| args.policy != PolicyName::Joint) {
         file.peafowl.latency_goal = Some(parse_goal(goal).map_err(usage)?);
     }
     Ok(file)
@@ -391,11 +414,13 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             PolicyName::Peafowl | PolicyName::PeafowlPaper => Policy::Peafowl(file.peafowl),
             PolicyName::AllAwake => Policy::AllAwake,
             PolicyName::Carb | PolicyName::CarbPaper => Policy::Carb(file.carb),
+            PolicyName::Joint => Policy::Joint(joint(args)?),
         },
         active_idle: match args.active_idle {
-            ActiveIdle::Halt => policy::active_idle::Mode::Halt,
-            ActiveIdle::Poll => policy::active_idle::Mode::Poll,
-            ActiveIdle::Stock => policy::active_idle::Mode::Stock,
+            None if args.policy == PolicyName::Joint => policy::active_idle::Mode::Planned,
+            None | Some(ActiveIdle::Halt) => policy::active_idle::Mode::Halt,
+            Some(ActiveIdle::Poll) => policy::active_idle::Mode::Poll,
+            Some(ActiveIdle::Stock) => policy::active_idle::Mode::Stock,
         },
         idle_actuator: match args.idle_actuator {
             Actuator::PmQos => Some(linux::IdleActuator::PmQos),

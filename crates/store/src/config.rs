@@ -140,6 +140,8 @@ pub enum Policy {
     Peafowl(policy::peafowl::Params),
     /// The number of workers by an epoch controller (CAL 2017).
     Carb(policy::carb::Params),
+    /// The plan of least modelled power within a goal, from the workers' counts.
+    Joint(policy::joint::Params),
 }
 
 impl Policy {
@@ -148,6 +150,7 @@ impl Policy {
             Self::AllAwake => "all-awake",
             Self::Peafowl(_) => "peafowl",
             Self::Carb(_) => "carb",
+            Self::Joint(_) => "joint",
         }
     }
 }

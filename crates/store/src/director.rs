@@ -15,12 +15,13 @@
 //! put to sleep. When nothing happens it sleeps as well: without clients it has no timer.
 
 use crate::acceptor::{self, Accepted, Acceptor};
-use crate::config::Config;
+use crate::config::{Config, Policy};
 use crate::connection::{Connection, Socket};
 use crate::learned::Learned;
 use crate::limits::Limits;
 use crate::recording::RecordedScheduler;
 use crate::shared::{Mail, Notice, Response, Shared};
+use crate::tally::Tallied;
 use machine::{
     Command, ConnId, CpuId, CpuList, Duration, IdleLimit, Instant, Reading, ServiceReading, WorkerId,
 };
@@ -59,6 +60,8 @@ pub(crate) struct Director {
     guidance: Guidance,
     connections_so_far: u64,
     requests_before: u64,
+    /// Where the policy plans from counts.
+    tallied: Option<Tallied>,
     next_tick: Option<Instant>,
     next_save: Instant,
     stopping: bool,
@@ -87,6 +90,7 @@ impl Director {
             guidance: Guidance::default(),
             connections_so_far: 0,
             requests_before: 0,
+            tallied: matches!(config.policy, Policy::Joint(_)).then(Tallied::new),
             next_tick: Some(now),
             next_save: now + SAVE_PERIOD,
             stopping: false,
@@ -229,6 +233,9 @@ impl Director {
         let served = requests != std::mem::replace(&mut self.requests_before, requests);
         for (worker, port) in self.shared.ports().iter().enumerate() {
             self.scheduling.handle_movable(now, WorkerId(worker as u16), port.published().movable);
+        }
+        if let Some(tallied) = &mut self.tallied {
+            self.scheduling.handle_answered(now, tallied.answered(self.shared.ports()));
         }
         let guidance = self.scheduling.handle_reading(now, reading);
         if self.guidance != guidance {

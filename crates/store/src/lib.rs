@@ -33,6 +33,7 @@ mod rests;
 mod running;
 mod shared;
 mod slots;
+mod tally;
 mod threads;
 mod view;
 mod worker;

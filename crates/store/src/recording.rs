@@ -11,6 +11,7 @@
 use crate::config::{Config, Log};
 use linux::{RotatingLog, SegmentBounds};
 use machine::{Command, ConnId, Duration, Instant, Reading, WorkerId, WorkerReading};
+use policy::joint::Answered;
 use policy::log::{Recorded, SchedulingInput, WorkerInput, WorkerOutput, state_line, step_line};
 use policy::peafowl::{Answer, ConnectionLoad, Departure, LearnedLimit, Order, Sample, Transfer, Verdict};
 use policy::{Guidance, Movable, Moved, Placement, Scheduling};
@@ -61,6 +62,14 @@ impl RecordedWorker {
             WorkerOutput::Verdict(verdict) => verdict,
             other => unreachable!("requests served answered {other:?}"),
         }
+    }
+
+    pub(crate) fn watches_backlog(&self, waiting: u32) -> bool {
+        self.policy.watches_backlog(waiting)
+    }
+
+    pub(crate) fn handle_backlog(&mut self, now: Instant, waiting: u32) {
+        self.tell(now, WorkerInput::Backlog { waiting });
     }
 
     pub(crate) fn handle_order(&mut self, now: Instant, order: Order) -> Answer {
@@ -115,6 +124,10 @@ impl RecordedScheduler {
 
     pub(crate) fn handle_reading(&mut self, now: Instant, reading: Reading) -> Guidance {
         self.tell(now, SchedulingInput::Reading(reading)).1.unwrap_or_default()
+    }
+
+    pub(crate) fn handle_answered(&mut self, now: Instant, answered: Answered) {
+        self.tell(now, SchedulingInput::Answered(answered));
     }
 
     pub(crate) fn handle_movable(&mut self, now: Instant, worker: WorkerId, movable: Option<Movable>) {

@@ -22,9 +22,10 @@ use crate::status::Status;
 use crate::store::{OpenError, Store};
 use crate::worker::Worker;
 use linux::{LockError, NicError, NicSuspension};
-use machine::{CpuId, CpuList, WorkerId};
-use policy::Scheduling;
+use machine::{CpuId, CpuList, Kilohertz, OperatingPoint, PointKind, PowerModel, WorkerId};
 use policy::active_idle::ActiveIdle;
+use policy::{Scheduling, SleepState, joint};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] OpenError),
     /// Another process holds a CPU's idle limit.
-    #[error("{0}\nhint: --active-idle stock leaves idle limits alone and needs no lock")]
+    #[error("{0}\nhint: --idle-actuator none leaves idle limits alone and needs no lock")]
     Held(LockError),
     /// The interrupts of the network card cannot be put off.
     #[error(transparent)]
@@ -85,12 +86,13 @@ impl Server {
             (0..).map(WorkerId).zip(config.worker_cpus.iter().copied()).collect();
         let params = match &config.policy {
             Policy::Peafowl(params) => *params,
-            Policy::AllAwake | Policy::Carb(_) => policy::peafowl::Params::live(),
+            Policy::AllAwake | Policy::Carb(_) | Policy::Joint(_) => policy::peafowl::Params::live(),
         };
         let scheduling = match &config.policy {
             Policy::AllAwake => Scheduling::all_awake(&workers),
             Policy::Peafowl(params) => Scheduling::peafowl(*params, &workers),
             Policy::Carb(carb) => Scheduling::carb(*carb, &workers),
+            Policy::Joint(joint) => planned(*joint, &config, &workers),
         };
         let params = scheduling.worker_params(params);
 
@@ -249,6 +251,27 @@ impl Drop for Vigil {
             (self.on_broken)();
         }
     }
+}
+
+/// The policy for the machine as it is: its idle states, with the power that a table gives them.
+fn planned(params: policy::joint::Params, config: &Config, workers: &[(WorkerId, CpuId)]) -> Scheduling {
+    let model = config
+        .power_model
+        .clone()
+        .unwrap_or_else(|| PowerModel::for_processor(&linux::processor(&config.root)));
+    config.log.say(&format!("plans are made for the powers of {}, which are not measured", model.name));
+    let cpus: BTreeSet<CpuId> = workers.iter().map(|&(_, cpu)| cpu).collect();
+    let table = cpus.first().and_then(|&cpu| linux::idle_table(&config.root, cpu).ok()).unwrap_or_default();
+    let point = OperatingPoint { frequency: Kilohertz(1), power: model.active, kind: PointKind::Pstate };
+    // Workers that share a CPU get half of it each while both work.
+    let is_shared = cpus.len() < workers.len();
+    let params = policy::joint::Params {
+        whole_cores: cpus.len() as u16,
+        shared_speed: if is_shared { 0.5 } else { 1.0 },
+        ..params
+    };
+    let scheduler = joint::Scheduler::new(params, workers, point, &SleepState::charged(&model, &table));
+    Scheduling::Joint(Box::new(scheduler))
 }
 
 /// As other processes on the machine know us.

@@ -3,7 +3,7 @@
 //! The store locks for itself; each worker's counters have one writer; everything else here is
 //! touched when a connection moves, a period ends or a person asks, never for a request.
 
-use crate::config::{Config, Limits, Log};
+use crate::config::{Config, Limits, Log, Policy};
 use crate::connection::{Connection, Socket, TurnContext};
 use crate::inspect::Inspector;
 use crate::kept::{Clock, Items};
@@ -14,6 +14,7 @@ use crate::rests::{Rest, Rests};
 use crate::session::{Context, Counters, Ending, Users};
 use crate::status::{ArrivalStatus, TransferStatus};
 use crate::store::{Event, Store};
+use crate::tally::Tally;
 use crate::view::View;
 use hdrhistogram::Histogram;
 use machine::{ConnId, CpuId, Duration, Instant, Rate, WorkerId, WorkerReading};
@@ -79,6 +80,8 @@ pub(crate) enum Notice {
 pub(crate) struct Port {
     pub(crate) mailbox: Mailbox<Mail>,
     pub(crate) counters: Counters,
+    /// Where the policy plans from counts.
+    pub(crate) tally: Option<Tally>,
     published: Mutex<Published>,
 }
 
@@ -155,6 +158,7 @@ impl Shared {
             Ok(Port {
                 mailbox: Mailbox::new()?,
                 counters: Counters::default(),
+                tally: matches!(config.policy, Policy::Joint(_)).then(Tally::new),
                 published: Mutex::new(Published::default()),
             })
         };

@@ -42,6 +42,10 @@ impl Slots {
     }
 
     /// Whether it has none, not even one that is lent.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

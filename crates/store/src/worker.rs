@@ -214,6 +214,7 @@ impl Worker {
                 self.open_letters(mailbox, &mut letters);
             }
             if self.holding.is_none() {
+                self.note_backlog(&events, returned);
                 self.offer(&mut events, ready_since);
             }
             let mut last = returned;
@@ -267,6 +268,15 @@ impl Worker {
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&at_once)) {
             Ok(_) | Err(Errno::INTR) => Ok(Some(now)),
             Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Tells the policy how many connections wait, if that is of interest to it.
+    fn note_backlog(&mut self, events: &[epoll::Event], now: Instant) {
+        // Of a full list all that is known is that more may wait.
+        let waiting = if events.len() < EVENTS { events.len() } else { self.connections.len() };
+        if self.policy.watches_backlog(waiting as u32) {
+            self.policy.handle_backlog(now, waiting as u32);
         }
     }
 
@@ -362,6 +372,9 @@ impl Worker {
             self.shared.first_served(self.id, now);
         }
         self.reports.served(requests, now.since(ready_since));
+        if let Some(tally) = &self.shared.port(self.id).tally {
+            tally.count(requests, busy, now.since(ready_since));
+        }
         let verdict = self.policy.handle_served(now, slot, requests, busy);
         // While the server stops, the other worker may have gone already.
         if let Verdict::Send { target, why } = verdict

@@ -121,10 +121,19 @@ fn options_that_contradict_each_other_are_refused() {
     let file = place.path().join("serve.toml");
     std::fs::write(&file, "[stealing]\nafter = \"20us\"\n").expect("a file");
     let stealing = ["--stage", "50ms@p99", "--config", file.to_str().expect("a name")];
-    let table: [(Vec<&str>, &str); 5] = [
+    let table: [(Vec<&str>, &str); 8] = [
         (serve(&["--latency-goal", "500us@p99", "--policy", "all-awake"]), "--policy peafowl"),
         (serve(&["--latency-goal", "500us@p99", "--policy", "carb"]), "leave one of them out"),
         (serve(&["--stage", "50ms@p99", "--policy", "carb"]), "leave --stage out"),
+        (serve(&["--policy", "joint"]), "add one, such as --latency-goal 500us@p99"),
+        (
+            serve(&["--policy", "joint", "--latency-goal", "500us@p99", "--active-idle", "poll"]),
+            "leave it out, or leave all idle states alone by --idle-actuator none",
+        ),
+        (
+            serve(&["--policy", "joint", "--latency-goal", "500us@p99", "--stage", "50ms@p99"]),
+            "leave --stage out",
+        ),
         ([&port[..], &stealing].concat(), "leave out one of the two"),
         (
             vec![
