@@ -417,7 +417,7 @@ fn config(args: &Args, file: Parameters) -> Result<Config> {
             PolicyName::Joint => Policy::Joint(joint(args)?),
         },
         active_idle: match args.active_idle {
-            None if args.policy == PolicyName::Joint => policy::active_idle::Mode::Planned,
+            None if args.policy == PolicyName::Joint => policy::active_idle::Mode::Stock,
             None | Some(ActiveIdle::Halt) => policy::active_idle::Mode::Halt,
             Some(ActiveIdle::Poll) => policy::active_idle::Mode::Poll,
             Some(ActiveIdle::Stock) => policy::active_idle::Mode::Stock,

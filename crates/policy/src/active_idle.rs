@@ -24,17 +24,23 @@ pub enum Mode {
     Poll,
     /// The kernel's own governor decides; nothing is limited.
     Stock,
-    /// As deep as [`ActiveIdle::plan`] said last.
-    Planned,
+}
+
+/// Where the state of an active worker's CPU comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Rule {
+    Mode(Mode),
+    /// A plan says how long its exit may take.
+    Planned(Duration),
 }
 
 /// The idle limits of the CPUs that have workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActiveIdle {
-    mode: Mode,
+    rule: Rule,
     workers: Vec<(WorkerId, CpuId)>,
     shallowest_halt: BTreeMap<CpuId, Duration>,
-    planned: Option<Duration>,
     in_force: BTreeMap<CpuId, IdleLimit>,
 }
 
@@ -47,33 +53,37 @@ impl ActiveIdle {
         shallowest_halt: impl IntoIterator<Item = (CpuId, Duration)>,
     ) -> Self {
         Self {
-            mode,
+            rule: Rule::Mode(mode),
             workers: workers.to_vec(),
             shallowest_halt: shallowest_halt.into_iter().collect(),
-            planned: None,
             in_force: workers.iter().map(|&(_, cpu)| (cpu, IdleLimit::None)).collect(),
         }
     }
 
+    /// As [`Self::plan`] says, whatever the CPUs' states are.
+    pub fn planned(workers: &[(WorkerId, CpuId)], exit_latency: Duration) -> Self {
+        Self { rule: Rule::Planned(exit_latency), ..Self::new(Mode::Stock, workers, []) }
+    }
+
     /// Active CPUs may sleep in states with this exit latency, from the next [`Self::handle_active`] on.
     pub fn plan(&mut self, exit_latency: Duration) {
-        self.planned = Some(exit_latency);
+        self.rule = Rule::Planned(exit_latency);
     }
 
     /// The set of active workers is this now: the commands that lead there.
     pub fn handle_active(&mut self, active: &[WorkerId]) -> Vec<Command> {
-        let Self { mode, workers, shallowest_halt, planned, in_force } = self;
+        let Self { rule, workers, shallowest_halt, in_force } = self;
         let mut commands = Vec::new();
         for (&cpu, current) in in_force {
             let is_active = workers.iter().any(|(worker, on)| *on == cpu && active.contains(worker));
-            let limit = match mode {
+            let limit = match rule {
                 _ if !is_active => IdleLimit::None,
-                Mode::Stock => IdleLimit::None,
-                Mode::Planned => planned.map_or(IdleLimit::None, IdleLimit::ExitLatency),
-                Mode::Poll => IdleLimit::ExitLatency(Duration::ZERO),
-                Mode::Halt => shallowest_halt
+                Rule::Mode(Mode::Stock) => IdleLimit::None,
+                Rule::Mode(Mode::Poll) => IdleLimit::ExitLatency(Duration::ZERO),
+                Rule::Mode(Mode::Halt) => shallowest_halt
                     .get(&cpu)
                     .map_or(IdleLimit::None, |&exit_latency| IdleLimit::ExitLatency(exit_latency)),
+                Rule::Planned(exit_latency) => IdleLimit::ExitLatency(*exit_latency),
             };
             if limit != *current {
                 *current = limit;

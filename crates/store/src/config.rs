@@ -23,7 +23,7 @@ pub struct Config {
     /// The identity shown at the places with TLS.
     pub tls: Option<Arc<tls::Server>>,
     pub policy: Policy,
-    /// How deep the CPU of an active worker may sleep.
+    /// How deep the CPU of an active worker may sleep; under [`Policy::Joint`] the plan says it.
     pub active_idle: policy::active_idle::Mode,
     /// How that is asked of the kernel; `None` does not ask.
     pub idle_actuator: Option<linux::IdleActuator>,

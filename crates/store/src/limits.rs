@@ -14,7 +14,7 @@
 //! - A CPU that another process holds is left as it is, which is said, and is asked for again ever
 //!   more rarely.
 
-use crate::config::{Config, Log};
+use crate::config::{Config, Log, Policy};
 use linux::arbiter::request::{IdleRequest, Request};
 use linux::arbiter::{Connection, Doorway};
 use linux::{IdleActuator, IdleControl, IdleOptions, LockError, Root};
@@ -67,7 +67,8 @@ impl Limits {
             name,
             cpus: cpus.clone(),
             actuator,
-            is_limiting: config.active_idle != policy::active_idle::Mode::Stock,
+            is_limiting: config.active_idle != policy::active_idle::Mode::Stock
+                || matches!(config.policy, Policy::Joint(_)),
             socket: config.control.clone(),
             doorway: None,
             active: cpus.clone(),

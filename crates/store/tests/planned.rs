@@ -31,7 +31,6 @@ fn few_requests_within_a_wide_goal_need_one_worker_and_the_record_replays() {
     let params = policy::joint::Params { target: machine::Duration::from_secs(1), ..Default::default() };
     let config = Config {
         record: Some(folder.path().to_owned()),
-        active_idle: policy::active_idle::Mode::Planned,
         ..Config::on_loopback(worker_cpus, Policy::Joint(params))
     };
     let server = Server::start(config, || ()).unwrap();

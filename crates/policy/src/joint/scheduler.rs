@@ -6,7 +6,7 @@
 //! store's clock is the kernel's business: plans are made for one operating point.
 
 use super::{Answered, Joint, Params, Queueing};
-use crate::active_idle::{ActiveIdle, Mode};
+use crate::active_idle::ActiveIdle;
 use crate::frequency::PointTable;
 use crate::spread::Spread;
 use crate::{Guidance, Moved, Placement, SleepState};
@@ -37,7 +37,7 @@ impl Scheduler {
         let point = PointTable::from_points(&[point]).expect("one operating point is in order");
         let params = Params { queueing: Queueing::PerCore, graded: false, paced_elsewhere: false, ..params };
         let joint = Joint::new(params, workers.len() as u16, &point, states, Instant::ZERO);
-        let idle = ActiveIdle::new(Mode::Planned, workers, []);
+        let idle = ActiveIdle::planned(workers, joint.exit());
         let mut scheduler = Self { joint, spread: Spread::new(workers), idle, commands: VecDeque::new() };
         scheduler.limit_idle();
         scheduler
