@@ -34,6 +34,9 @@ pub fn replay(folder: &Path, json: bool) -> Result<ExitCode> {
     } else {
         let line = |one: &Replayed| {
             let Replayed { instance, segments, steps } = one;
+            if *steps == 0 {
+                return format!("{instance}: the run was killed before a step of it was written\n");
+            }
             format!("{instance}: {steps} steps in {segments} segments: the same answers again\n")
         };
         print(&all.iter().map(line).collect::<String>())?;
@@ -44,9 +47,27 @@ pub fn replay(folder: &Path, json: bool) -> Result<ExitCode> {
 fn each<P: Recorded>(folder: &Path, prefix: &str) -> Result<Vec<Replayed>> {
     let replayed = |(name, files): (String, Vec<_>)| {
         let instance = format!("{prefix}{name}");
-        let replayed = again::<P>(&segments::read(&files)?.concat())
-            .map_err(|error| coded(Exit::Failed, format!("{instance}: {error}")))?;
+        let text = segments::read(&files)?.concat();
+        if text.is_empty() {
+            return Ok(Replayed { instance, segments: files.len(), steps: 0 });
+        }
+        let replayed =
+            again::<P>(&text).map_err(|error| coded(Exit::Failed, format!("{instance}: {error}")))?;
         Ok(Replayed { instance, segments: replayed.segments, steps: replayed.steps })
     };
     segments::logs(folder, prefix).into_iter().map(replayed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_that_a_killed_run_left_empty_is_no_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("scheduler.000000.jsonl"), "").unwrap();
+        assert!(is_here(folder.path()));
+        let all = each::<Scheduling>(folder.path(), SCHEDULER).unwrap();
+        assert_eq!(all.iter().map(|one| one.steps).collect::<Vec<_>>(), [0]);
+    }
 }
