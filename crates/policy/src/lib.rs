@@ -63,7 +63,7 @@ pub static POLICIES: &registry::Registry = &[
     &carb::GOAL_ENTRY,
     &peafowl::ENTRY,
     &joint::ENTRY,
-    &joint::REPORTED_ENTRY,
+    &joint::STORE_ENTRY,
     &frequency::sensitivity::ENTRY,
     &frequency::pegasus::ENTRY,
     &frequency::hurry_up::ENTRY,

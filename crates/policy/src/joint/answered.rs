@@ -8,7 +8,7 @@
 use super::lengths::{BUCKETS, Lengths, OCTAVE_BITS};
 use super::search::Base;
 use super::{Joint, Plan};
-use crate::log_buckets::{Bucket, place, start_ns};
+use crate::log_buckets::{Bucket, start_ns};
 use machine::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ impl Answered {
     /// The bucket of a length of time; a longer one than 69 s is in the last.
     #[inline]
     pub fn bucket(length: Duration) -> usize {
-        place::<OCTAVE_BITS>(length.as_nanos()).min(BUCKETS - 1)
+        Lengths::bucket(length)
     }
 
     /// From the counts of all buckets in order. `sees_exits`: the responses begin when the request came
@@ -53,19 +53,12 @@ fn filled(counts: impl Iterator<Item = u32>) -> Vec<(u16, u32)> {
 }
 
 fn buckets(counts: &[(u16, u32)]) -> impl Iterator<Item = Bucket> + '_ {
-    let edge_ns = |place: u16| start_ns::<OCTAVE_BITS>(usize::from(place)) as f64;
-    counts.iter().map(move |&(place, count)| Bucket {
-        from_ns: edge_ns(place),
-        to_ns: edge_ns(place.saturating_add(1)),
-        count,
+    let edge_ns = |place: usize| start_ns::<OCTAVE_BITS>(place) as f64;
+    counts.iter().map(move |&(place, count)| {
+        // A damaged record may name any.
+        let place = usize::from(place).min(BUCKETS - 1);
+        Bucket { from_ns: edge_ns(place), to_ns: edge_ns(place + 1), count }
     })
-}
-
-impl Lengths {
-    pub fn record_all(&mut self, bucket: Bucket) {
-        let at = Answered::bucket(Duration::from_nanos(bucket.middle_ns() as u64));
-        self.add_to(at, bucket.count);
-    }
 }
 
 impl Joint {
@@ -209,6 +202,15 @@ mod tests {
         let surge = joint.handle_backlog(Instant::from_nanos(epoch * EPOCH_NS as u64 + 1)).unwrap();
         assert_eq!((surge.active, joint.backlog()), (CORES, None));
         assert!(planned(&mut joint, &mut random, &mut epoch, 1, 100e3) < CORES);
+    }
+
+    #[test]
+    fn a_damaged_record_is_counted_in_the_last_bucket() {
+        let mut joint = joint(300);
+        let counts = vec![(u16::MAX, 1_000)];
+        let damaged = Answered { work: counts.clone(), responses: counts, sees_exits: false };
+        joint.handle_answered(Instant::from_nanos(EPOCH_NS as u64), &damaged);
+        assert_eq!(joint.plan().active, CORES);
     }
 
     /// A worker does not see how long its CPU took to wake, so that is added.

@@ -23,14 +23,21 @@ impl Lengths {
     /// Counts a length; one beyond [`LONGEST_NS`] as that.
     #[inline]
     pub fn record(&mut self, length: Duration) {
-        let bucket = &mut self.counts[place::<OCTAVE_BITS>(length.as_nanos().min(LONGEST_NS))];
+        let bucket = &mut self.counts[Self::bucket(length)];
         *bucket = bucket.saturating_add(1);
         self.total += 1;
     }
 
-    pub fn add_to(&mut self, place: usize, count: u32) {
-        self.counts[place] = self.counts[place].saturating_add(count);
-        self.total += u64::from(count);
+    #[inline]
+    pub fn bucket(length: Duration) -> usize {
+        place::<OCTAVE_BITS>(length.as_nanos().min(LONGEST_NS))
+    }
+
+    /// Counts lengths of which nothing but their bucket is known.
+    pub fn record_all(&mut self, bucket: Bucket) {
+        let count = &mut self.counts[Self::bucket(Duration::from_nanos(bucket.middle_ns() as u64))];
+        *count = count.saturating_add(bucket.count);
+        self.total += u64::from(bucket.count);
     }
 
     #[inline]

@@ -65,7 +65,7 @@ mod surge;
 mod waiting;
 
 pub use answered::Answered;
-pub use params::{ENTRY, Params, Queueing, REPORTED_ENTRY};
+pub use params::{ENTRY, Params, Queueing, STORE_ENTRY};
 pub use scheduler::Scheduler;
 pub use server::Server;
 

@@ -44,7 +44,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 /// The same for drivers whose workers count their requests, as the registry lists it.
-pub static REPORTED_ENTRY: Entry = Entry {
+pub static STORE_ENTRY: Entry = Entry {
     words: &[Word::new(
         "joint-store",
         "from the counts of a store's workers, as `roost serve --policy joint`",

@@ -61,6 +61,8 @@ pub(super) struct Placement {
     serves: Vec<Option<u16>>,
     /// Requests that came for connections on their way.
     waiting: Vec<Task>,
+    /// Where the policy learns from counts.
+    counts: Option<Counts>,
     moves: u64,
     sent_home: u64,
     /// When the scheduler is called next.
@@ -71,11 +73,9 @@ struct Desk {
     policy: Worker,
     responses: Histogram<u32>,
     worked_ns: u64,
-    /// Where the policy learns from counts.
-    counts: Option<Counts>,
 }
 
-/// A worker's requests since its last report, by bucket of [`Answered`].
+/// The requests of all workers since the last report, by bucket of [`Answered`].
 struct Counts {
     work: Vec<u32>,
     responses: Vec<u32>,
@@ -91,14 +91,9 @@ impl Counts {
         self.responses[Answered::bucket(response)] += 1;
     }
 
-    fn take(all: &mut [Desk]) -> Answered {
-        let mut sum = Self::new();
-        for counts in all.iter_mut().filter_map(|desk| desk.counts.as_mut()) {
-            let Self { work, responses } = std::mem::replace(counts, Self::new());
-            sum.work.iter_mut().zip(work).for_each(|(sum, count)| *sum += count);
-            sum.responses.iter_mut().zip(responses).for_each(|(sum, count)| *sum += count);
-        }
-        Answered::new(sum.work.into_iter(), sum.responses.into_iter(), true)
+    fn take(&mut self) -> Answered {
+        let Self { work, responses } = std::mem::replace(self, Self::new());
+        Answered::new(work.into_iter(), responses.into_iter(), true)
     }
 }
 
@@ -124,13 +119,13 @@ impl Placement {
             // Two digits do for a percentile that is compared with a goal.
             responses: histogram(2),
             worked_ns: 0,
-            counts: scheduling.is_planned().then(Counts::new),
         };
         Some(Self {
             active_idle: ActiveIdle::new(active_idle, &places, shallowest),
             workers: places.iter().map(|&(id, _)| desk(id)).collect(),
             serves: vec![None; connections as usize],
             waiting: Vec::new(),
+            counts: scheduling.is_planned().then(Counts::new),
             moves: 0,
             sent_home: 0,
             timer_ns: NEVER,
@@ -202,7 +197,7 @@ impl Engine {
         // At the nominal clock: a slower one, and whatever else kept the core, is the rest of its
         // busy time.
         let work = Duration::from_nanos(task.compute_ns + task.memory_ns);
-        if let Some(counts) = &mut desk.counts {
+        if let Some(counts) = &mut placement.counts {
             counts.count(work, Duration::from_nanos(response_ns));
         }
         let waiting = self.cores[core].queue.len() as u32;
@@ -328,8 +323,8 @@ impl Engine {
             p99: at(0.99),
             tail: None,
         };
-        if placement.scheduling.is_planned() {
-            placement.scheduling.handle_answered(now, &Counts::take(&mut placement.workers));
+        if let Some(counts) = &mut placement.counts {
+            placement.scheduling.handle_answered(now, &counts.take());
         }
         placement.scheduling.handle_reading(now, &reading);
         let guidance = placement.scheduling.guidance();

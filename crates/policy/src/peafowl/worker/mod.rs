@@ -153,6 +153,8 @@ impl Worker {
             self.connections[slot as usize].take().expect("a connection in the slot that departs");
         let rate = connection.load.load(now, &self.params);
         self.open -= 1;
+        // Where no connection is, none waits.
+        self.backlog.is_over &= self.open > 0;
         if connection.home == self.id {
             self.residents -= 1;
             self.away += u32::from(sent);

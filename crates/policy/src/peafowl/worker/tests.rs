@@ -211,3 +211,26 @@ fn a_guest_that_swells_goes_home_before_the_next_report() {
     assert_eq!(sends(&[THERE]), Some(112), "the 113th request re-rates it");
     assert_eq!(sends(&[HERE]), None, "a resident has nowhere to go");
 }
+
+/// Whatever the parameters say of sending home by a load.
+#[test]
+fn with_a_backlog_guests_go_home_until_it_is_gone_or_no_connection_is_left() {
+    let params = Params { send_home: false, ..Params::default() };
+    let mut worker = with_homes(Worker::new(params, HERE, None), &[THERE, HERE, THERE]);
+    let serve = |worker: &mut Worker, slot| worker.handle_served(at_ms(30), slot, 1, Duration::ZERO);
+    assert!(!worker.watches_backlog(u32::MAX), "no plan said how many are too many");
+    worker.handle_order(at_ms(1), Order::Guidance(Guidance { backlog: Some(10), ..Guidance::default() }));
+    assert!(!worker.watches_backlog(10) && worker.watches_backlog(11));
+    assert_eq!(serve(&mut worker, 0), Verdict::Stay);
+    worker.handle_backlog(at_ms(30), 11);
+    assert_eq!(serve(&mut worker, 0), sent(THERE, Why::Burst));
+    assert_eq!(serve(&mut worker, 1), Verdict::Stay, "it lives here");
+    assert!(worker.watches_backlog(0), "its end is to be told");
+    worker.handle_backlog(at_ms(30), 5);
+    assert_eq!(serve(&mut worker, 2), Verdict::Stay);
+    worker.handle_backlog(at_ms(30), 11);
+    for slot in 0..3 {
+        worker.handle_departure(at_ms(30), slot, true);
+    }
+    assert!(!worker.watches_backlog(0));
+}
