@@ -59,7 +59,6 @@ mod lending;
 mod lock;
 mod nic;
 pub mod perf;
-mod printable;
 pub mod probes;
 mod processes;
 mod root;
@@ -86,15 +85,13 @@ pub use cpuset::confine::{
 };
 pub use cpuset::isolation::Scope;
 pub use energy::{EnergyMeter, MeterZone, PowerSensor, meter_zones, processor};
-pub use files::connect::connect_within;
 pub use files::rotating_log::{RotatingLog, SegmentBounds};
-pub use files::safe_folder::{SafeError, SafeFolder};
 pub use hotplug::{Hotplug, HotplugError};
 pub use journal::{Account, Checkpoint, Held, RestoreError, Restored, Step, restore, restore_pending};
 pub use lending::{LendError, Lending, lendable};
 pub use lock::{CpuHolder, CpuLocks, LockError, cpu_holders, end_of_waiting};
 pub use nic::{NicError, NicSuspension, SuspendTimes, prefer_busy_poll};
-pub use printable::{printable, printable_name};
+pub use os::{SafeError, SafeFolder, connect_within, now, printable, printable_name};
 pub use probes::tracepoints::{TRACEPOINTS, Tracepoint, Tracing, described, tracing};
 pub use processes::affinity::{
     AffinityError, allowed_cpus, check_allowed, name_current_thread, pin_current_thread,
@@ -116,7 +113,7 @@ pub use processes::{code_files, service, signals, symbols};
 pub use root::{FileError, Gaps, Root};
 pub use run_place::{run_folder, run_place};
 pub use system::cache::{Cache, caches};
-pub use system::clock::{now, sleep_until, want_exact_timers};
+pub use system::clock::{sleep_until, want_exact_timers};
 pub use system::counters::{CounterUnit, counter_units};
 pub use system::kernel_command_line::{BootWord, boot_words, meaningful};
 pub use system::platform::{Identity, identity};

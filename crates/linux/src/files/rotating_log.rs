@@ -7,7 +7,7 @@
 //! - A run takes no more than `size x kept` bytes and one line.
 //! - Files are readable by their owner alone, since they show how a service is used.
 
-use crate::files::safe_folder::{SafeError, SafeFolder};
+use os::{SafeError, SafeFolder};
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};

@@ -40,13 +40,13 @@ pub use error::FreezerError;
 use crate::Root;
 use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::knob::{FROZEN, is_stopped};
-use crate::printable::printable_name;
 use crate::processes::service::{collect_members, command};
 use crate::root::FileError;
 use events::Events;
 use family::stop;
 use hold::Lock;
 use machine::Duration;
+use os::printable_name;
 use place::Place;
 use std::collections::BTreeSet;
 

@@ -11,8 +11,8 @@
 //! later.
 
 use crate::Root;
-use crate::printable::printable_name;
 use crate::processes::service::{collect_members, command, parent};
+use os::printable_name;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;

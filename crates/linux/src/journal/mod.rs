@@ -35,10 +35,10 @@ pub use restore::{RestoreError, Restored, restore, restore_pending};
 pub(crate) use undo::{ancestry, inherited};
 
 use crate::Root;
-use crate::files::safe_folder::{SafeError, SafeFolder};
 use crate::knob::{Knob, cpu_of_switch};
 use crate::lock::{FileLock, LockError, run_folder};
 use crate::root::FileError;
+use os::{SafeError, SafeFolder};
 use record::{FRESH, LOST, Record, VERSION, by_kernel, namespaces, settle};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -16,7 +16,6 @@
 //!   the last place as it does those on the way: root's own into `/var/log`, and none in a folder
 //!   of another user's.
 //!
-//!
 //! Invariants:
 //! - A link of another user is never followed, and in a folder that is not trusted root follows
 //!   none at all.
@@ -28,13 +27,11 @@
 //! - A file of another user is read only for the caller that names that owner, without waiting (a
 //!   FIFO is refused) and never more of it than the caller allows.
 
-mod error;
 mod files;
 mod folders;
 mod socket;
 
-pub use error::SafeError;
-
+use crate::SafeError;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::collections::VecDeque;

@@ -1,6 +1,7 @@
 //! Folders inside a folder: made, locked, given to another user.
 
-use super::{SafeError, SafeFolder, TRIES, doubt, failed, open_at, own_user, unforeseen};
+use super::{SafeFolder, TRIES, doubt, failed, open_at, own_user, unforeseen};
+use crate::SafeError;
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;

@@ -1,7 +1,8 @@
 //! Files that are written in a folder: new ones, appended ones, and those that take their name
 //! when they are whole.
 
-use super::{LINK, SafeError, SafeFolder, TRIES, failed, is_ours, is_plain, open_at, own_user, unforeseen};
+use super::{LINK, SafeFolder, TRIES, failed, is_ours, is_plain, open_at, own_user, unforeseen};
+use crate::SafeError;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -162,7 +163,7 @@ impl SafeFolder {
     }
 
     /// Takes a file of this user's away that no process has locked.
-    pub(crate) fn remove_if_left(&self, name: impl AsRef<OsStr>) -> Result<(), Errno> {
+    pub fn remove_if_left(&self, name: impl AsRef<OsStr>) -> Result<(), Errno> {
         let name = name.as_ref();
         let file = open_at(&self.place, name, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let about = rustix::fs::fstat(&file)?;

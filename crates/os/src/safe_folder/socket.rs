@@ -1,7 +1,8 @@
 //! A Unix socket in a folder.
 
-use super::{SafeError, SafeFolder, failed, open_at, own_user};
-use crate::files::connect::connect_within;
+use super::{SafeFolder, failed, open_at, own_user};
+use crate::SafeError;
+use crate::connect_within;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
