@@ -25,6 +25,7 @@ pub mod print;
 pub mod exit;
 pub mod figures;
 pub mod html;
+#[cfg_attr(not(target_os = "linux"), path = "machine_facts_elsewhere.rs")]
 pub mod machine_facts;
 pub mod money;
 pub mod perfetto;

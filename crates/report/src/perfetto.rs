@@ -8,8 +8,8 @@
 //! The messages are those of Perfetto's `protos/perfetto/trace`, with the fields that are used here.
 //! Times are nanoseconds of `CLOCK_MONOTONIC`, or of simulated time.
 
-use linux::{SafeError, SafeFolder};
 use machine::Instant;
+use os::{SafeError, SafeFolder};
 use prost::Message;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

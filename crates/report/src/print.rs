@@ -6,7 +6,7 @@
 //! no file of a binary that imports them has the others by mistake, and drop text without a reader.
 //! One whose disk is full ends as failed, after all its work.
 
-use linux::{printable, printable_name};
+use os::{printable, printable_name};
 use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::OnceLock;

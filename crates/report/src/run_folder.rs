@@ -5,7 +5,7 @@ use crate::figures::Page;
 use crate::machine_facts::this_machine;
 use crate::run::{RunInfo, utc};
 use anyhow::{Context as _, Result};
-use linux::SafeFolder;
+use os::SafeFolder;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};

@@ -110,15 +110,24 @@ pub const TIE: char = '\u{a0}';
 /// How wide standard output is: as `COLUMNS` says, or the terminal, or 100.
 pub fn columns() -> usize {
     let named = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
-    let terminal =
-        || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    named.or_else(terminal).filter(|&columns| columns >= 40).unwrap_or(100)
+    named.or_else(|| width(io::stdout())).filter(|&columns| columns >= 40).unwrap_or(100)
+}
+
+/// How wide a stream's terminal is, if it has one.
+#[cfg(unix)]
+pub fn width(stream: impl std::os::fd::AsFd) -> Option<usize> {
+    terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0))
+}
+
+#[cfg(windows)]
+pub fn width(stream: impl std::os::windows::io::AsHandle) -> Option<usize> {
+    terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0))
 }
 
 /// Prints a command's output. A reader that has seen enough (`| head`) is no failure. Names that
 /// other programs chose are in it: characters that would steer the terminal are written out.
 pub fn print(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(linux::printable(text).as_bytes()) {
+    match io::stdout().lock().write_all(os::printable(text).as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("standard output"),
     }

@@ -10,8 +10,7 @@ use super::page::Swept;
 use super::results::{Entry, of_runs};
 use crate::exit::{Exit, coded, usage};
 use anyhow::{Context as _, Result};
-use linux::SafeFolder;
-use rustix::fs::{FlockOperation, flock};
+use os::SafeFolder;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -73,7 +72,7 @@ impl Cells {
         let failed = || format!("cannot open {}; name another folder with --out", path.display());
         let opened = SafeFolder::open(folder).and_then(|folder| folder.update(CELLS, 0o666));
         let mut file = opened.with_context(failed)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if file.try_lock().is_err() {
             let folder = folder.display();
             return Err(coded(
                 Exit::Refused,

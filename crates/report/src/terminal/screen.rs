@@ -3,9 +3,7 @@
 use machine::Duration;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::{DefaultTerminal, Frame};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use std::io::{self, IsTerminal as _};
+use std::io;
 
 /// A terminal taken over: raw mode, the alternate screen, no cursor. Dropping it gives the terminal
 /// back, and so does a panic, before its message is printed.
@@ -60,7 +58,11 @@ impl Drop for Screen {
 
 /// Waits for input or for the window's end; true for the latter. Without a terminal on standard
 /// input, keys come from the controlling terminal, which is not looked at here.
+#[cfg(target_os = "linux")]
 fn is_gone(patience: Duration) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::Errno;
+    use std::io::IsTerminal as _;
     let stdin = io::stdin();
     if !stdin.is_terminal() {
         return Ok(false);
@@ -74,6 +76,12 @@ fn is_gone(patience: Duration) -> io::Result<bool> {
         Err(errno) => return Err(errno.into()),
     }
     Ok(watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
+}
+
+/// Waits for input. A vanished window ends the process there by itself, or not at all.
+#[cfg(not(target_os = "linux"))]
+fn is_gone(patience: Duration) -> io::Result<bool> {
+    event::poll(patience.into()).map(|_| false)
 }
 
 fn wish_of(code: KeyCode, control: bool) -> Wish {

@@ -27,8 +27,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use csv::StringRecord;
 use flate2::read::MultiGzDecoder;
 use formats::{Reason, Rows};
-use linux::SafeFolder;
 use machine::Duration;
+use os::SafeFolder;
 use report::grouped;
 use sim::Document;
 use std::collections::{BTreeMap, BTreeSet};
@@ -146,7 +146,9 @@ fn cached(format: &Format, path: &Path, law: Option<&Value>, seed: u64) -> Resul
 /// `roost/traces` in the user's cache (XDG Base Directory Specification).
 fn cache() -> Result<SafeFolder> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    let own =
+        || if cfg!(windows) { absolute("LOCALAPPDATA") } else { Some(absolute("HOME")?.join(".cache")) };
+    let cache = absolute("XDG_CACHE_HOME").or_else(own);
     let folder = cache.context("no place for traces: set HOME or XDG_CACHE_HOME")?.join("roost/traces");
     let made = SafeFolder::make(&folder, 0o700).and_then(SafeFolder::trusted);
     made.with_context(|| format!("traces cannot be kept in {}: set XDG_CACHE_HOME", folder.display()))
@@ -325,6 +327,11 @@ impl std::fmt::Display for Line<'_> {
 /// By time; rows of one time stay in their order. `sort` keeps to a bound of memory, and the files
 /// have no names, so that nothing is left of a killed run.
 fn sorted(mut raw: File, folder: &Path) -> Result<File> {
+    // Windows has a `sort` that knows neither numbers nor stability.
+    ensure!(
+        !cfg!(windows),
+        "rows are out of order: sort them by their times, or read the trace on Linux or macOS"
+    );
     let sorted = tempfile::tempfile_in(folder)?;
     raw.rewind()?;
     let status = Command::new("sort")
