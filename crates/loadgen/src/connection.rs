@@ -1,18 +1,17 @@
 //! One connection: its socket, the bytes not yet written, the answers not yet whole, the requests
 //! under way.
 
+use crate::platform::{begin_to_connect, connect_unix};
 use crate::protocol::Protocol;
 use crate::{Error, Target};
 use machine::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, ipproto, recv,
-    send, socket_with, sockopt::set_tcp_nodelay,
-};
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt::set_tcp_nodelay};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
 use tls::{TlsSocket, UnbufferedClientConnection};
 
 /// A request that was composed and not yet answered.
@@ -105,7 +104,7 @@ impl<P: Protocol> Connection<P> {
                 set_tcp_nodelay(&socket, true)?;
                 socket
             }
-            Address::Unix(address) => connect_unix(address, patience)?,
+            Address::Unix(path) => connect_unix(path, patience)?,
         };
         Ok(Self::of(match tls {
             None => Socket::Plain(socket),
@@ -130,7 +129,8 @@ impl<P: Protocol> Connection<P> {
     pub fn send(&mut self) -> Result<usize, Errno> {
         let bytes = &self.out[self.written..];
         match &mut self.socket {
-            Socket::Plain(socket) => send(socket, bytes, SendFlags::NOSIGNAL),
+            // Rust's runtime ignores SIGPIPE.
+            Socket::Plain(socket) => send(socket, bytes, SendFlags::empty()),
             Socket::Tls(socket) => socket.send(bytes),
         }
     }
@@ -138,26 +138,8 @@ impl<P: Protocol> Connection<P> {
     /// Begins to connect, without waiting for the server: it is `connecting` until the socket can
     /// be written.
     pub fn reopen(address: &Address) -> Result<Self, std::io::Error> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (family, protocol) = match address {
-            Address::Tcp(SocketAddr::V4(_)) => (AddressFamily::INET, Some(ipproto::TCP)),
-            Address::Tcp(SocketAddr::V6(_)) => (AddressFamily::INET6, Some(ipproto::TCP)),
-            Address::Unix(_) => (AddressFamily::UNIX, None),
-        };
-        let socket = socket_with(family, SocketType::STREAM, flags, protocol)?;
-        let begun = match address {
-            Address::Tcp(address) => {
-                set_tcp_nodelay(&socket, true)?;
-                connect(&socket, address)
-            }
-            Address::Unix(address) => connect(&socket, address),
-        };
-        match begun {
-            Ok(()) | Err(Errno::INPROGRESS) => {
-                Ok(Self { connecting: true, blocked: true, ..Self::of(Socket::Plain(socket)) })
-            }
-            Err(cause) => Err(cause.into()),
-        }
+        let socket = Socket::Plain(begin_to_connect(address)?);
+        Ok(Self { connecting: true, blocked: true, ..Self::of(socket) })
     }
 
     fn of(socket: Socket) -> Self {
@@ -192,7 +174,7 @@ impl<P: Protocol> AsFd for Connection<P> {
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
     Tcp(SocketAddr),
-    Unix(SocketAddrUnix),
+    Unix(PathBuf),
 }
 
 impl Address {
@@ -203,9 +185,7 @@ impl Address {
                 let mut found = text.to_socket_addrs().map_err(unfound)?;
                 found.next().map(Self::Tcp).ok_or_else(|| unfound(std::io::ErrorKind::NotFound.into()))
             }
-            Target::Unix(path) => {
-                SocketAddrUnix::new(path).map(Self::Unix).map_err(|cause| unfound(cause.into()))
-            }
+            Target::Unix(path) => Ok(Self::Unix(path.clone())),
         }
     }
 }
@@ -218,10 +198,10 @@ fn greeted(
 ) -> Result<TlsSocket<UnbufferedClientConnection>, std::io::Error> {
     let failed = |cause: &dyn std::fmt::Display| std::io::Error::other(format!("TLS: {cause}"));
     let mut socket = client.connect(socket).map_err(|error| failed(&error))?;
-    let deadline = linux::now() + patience;
+    let deadline = os::now() + patience;
     loop {
         let is_done = socket.greet().map_err(|errno| match errno {
-            Errno::PROTO => {
+            tls::BROKEN => {
                 failed(&"the server's certificate is none of the authority's, or it speaks no TLS")
             }
             errno => errno.into(),
@@ -229,32 +209,14 @@ fn greeted(
         if is_done {
             return Ok(socket);
         }
-        let left = deadline.since(linux::now());
+        let left = deadline.since(os::now());
         if left.is_zero() || socket.has_ended() {
             return Err(failed(&"the server says nothing"));
         }
-        let nanos = left.as_nanos();
-        let wait =
-            Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as i64 };
+        // Longer waits are several.
+        let nanos = left.as_nanos().min(999_999_999);
+        let wait = Timespec { tv_sec: 0, tv_nsec: nanos as _ };
         let mut watched = [PollFd::new(&socket, PollFlags::IN)];
         let _ = poll(&mut watched, Some(&wait));
     }
 }
-
-/// A Unix socket's connect answers EAGAIN while the server's queue of connections is full, and
-/// would wait without limit if it were blocking.
-fn connect_unix(address: &SocketAddrUnix, patience: Duration) -> Result<OwnedFd, std::io::Error> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let deadline = linux::now() + patience;
-    loop {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        match connect(&socket, address) {
-            Ok(()) => return Ok(socket),
-            Err(Errno::AGAIN) if linux::now() < deadline => std::thread::sleep(QUEUE_RETRY),
-            Err(cause) => return Err(cause.into()),
-        }
-    }
-}
-
-/// A server that accepts at all has emptied its queue by then.
-const QUEUE_RETRY: std::time::Duration = std::time::Duration::from_millis(1);

@@ -21,9 +21,11 @@ pub enum Error {
     Plan(String),
     #[error(transparent)]
     Workload(#[from] workload::SpecError),
+    #[cfg(target_os = "linux")]
     #[error(transparent)]
     Cpus(#[from] linux::AffinityError),
     /// Real-time priority that cannot be had.
+    #[cfg(target_os = "linux")]
     #[error("the load cannot be sent at real-time priority: {0}")]
     Realtime(#[from] linux::RealtimeError),
     /// A host name that leads nowhere.
@@ -78,14 +80,16 @@ pub enum Error {
 impl Error {
     /// True if the request itself was wrong, rather than the run: bad usage, exit code 2.
     pub fn is_usage(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        if matches!(self, Self::Cpus(_) | Self::Realtime(_)) {
+            return true;
+        }
         matches!(
             self,
             Self::Target(_)
                 | Self::Url(_)
                 | Self::Plan(_)
                 | Self::Workload(_)
-                | Self::Cpus(_)
-                | Self::Realtime(_)
                 | Self::Resolve { .. }
                 | Self::Descriptors { .. }
         )

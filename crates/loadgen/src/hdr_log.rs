@@ -4,7 +4,7 @@
 use crate::{Interval, Part};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use linux::{SafeError, SafeFolder};
+use os::{SafeError, SafeFolder};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;

@@ -37,6 +37,7 @@ mod judge;
 mod lane;
 mod outcome;
 mod plan;
+mod platform;
 mod protocol;
 mod run;
 mod source;

@@ -6,14 +6,14 @@
 
 use crate::connection::Address;
 use crate::judge::{Stands, judge};
-use crate::lane::{Lane, LaneInterval, Measured, Reporter, Window, thread_cpu_time};
+use crate::lane::{Lane, LaneInterval, Measured, Reporter, Window};
 use crate::outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
+use crate::platform::{self, thread_cpu_time};
 use crate::protocol::{Asks, store_all};
 use crate::source::{Schedule, Source};
 use crate::tally::{Tally, quantile};
 use crate::{Error, Pace, Plan};
 use machine::{CpuId, Duration, Instant, Rate, Ratio};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -40,10 +40,10 @@ pub fn fill(plan: &Plan) -> Result<Preload, Error> {
 fn lanes<A: Asks>(plan: &Plan<A>) -> Result<Vec<Lane<'_, A>>, Error> {
     let protocol = plan.asks.protocol()?;
     if let Some(cpus) = &plan.cpus {
-        linux::check_allowed(cpus, &linux::allowed_cpus()?)?;
+        platform::check_cpus(cpus)?;
     }
     plan.check()?;
-    raise_descriptor_limit(plan.connections)?;
+    platform::raise_descriptor_limit(plan.connections)?;
     let address = Address::find(&plan.target)?;
     let numbers = (0..u32::from(plan.threads)).collect();
     on_threads(plan, numbers, |_, number| Lane::connect(plan, protocol.clone(), number, &address))
@@ -63,7 +63,7 @@ pub(crate) fn on_threads<A: Asks, T: Send, R: Send>(
             .enumerate()
             .map(|(number, item)| {
                 scope.spawn(move || {
-                    settle(plan, number)?;
+                    platform::settle(number, cpu_of(plan, number))?;
                     work(number, item)
                 })
             })
@@ -73,15 +73,6 @@ pub(crate) fn on_threads<A: Asks, T: Send, R: Send>(
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
-}
-
-/// Names and pins the calling thread.
-fn settle<A>(plan: &Plan<A>, number: usize) -> Result<(), Error> {
-    linux::name_current_thread(&format!("load-{number}"));
-    match cpu_of(plan, number) {
-        Some(cpu) => Ok(linux::pin_current_thread(cpu)?),
-        None => Ok(()),
-    }
 }
 
 fn cpu_of<A>(plan: &Plan<A>, number: usize) -> Option<CpuId> {
@@ -95,7 +86,7 @@ fn load<A: Asks>(
     preload: Option<Preload>,
     observer: &mut dyn FnMut(&Interval<'_>) -> ControlFlow<()>,
 ) -> Result<Outcome, Error> {
-    let start = linux::now() + THREADS_READY;
+    let start = os::now() + THREADS_READY;
     let from = start + plan.warmup;
     let window = Window { from, until: from + plan.length };
     let schedule = schedule(plan)?;
@@ -119,16 +110,16 @@ fn load<A: Asks>(
             let stop = &stop;
             threads.push(scope.spawn(move || {
                 let work = || {
-                    settle(plan, number)?;
+                    platform::settle(number, cpu_of(plan, number))?;
                     let cpu_before = thread_cpu_time();
                     let reporter =
                         Reporter { lane: number, reports, emptied, boundaries, sent: 0, cpu_before };
-                    while linux::now() < start {
+                    while os::now() < start {
                         std::hint::spin_loop();
                     }
                     // Not before: this wait is a long one.
                     if plan.realtime {
-                        linux::schedule_fifo()?;
+                        platform::go_first()?;
                     }
                     lane.phase(source, window, Some(reporter), stop)
                 };
@@ -152,7 +143,7 @@ fn load<A: Asks>(
             .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect::<Vec<_>>()
     });
-    let ended = linux::now().min(window.until);
+    let ended = os::now().min(window.until);
     let measured = results.into_iter().collect::<Result<Vec<Measured>, Error>>()?;
     let mut whole = Tally::new();
     for part in &measured {
@@ -315,7 +306,7 @@ impl<A> Merger<'_, A> {
         let end_of = |number: usize| self.boundaries.get(number).map(|end| end.since(self.start));
         let begin = number.checked_sub(1).and_then(end_of).unwrap_or(Duration::ZERO);
         // Beyond the last boundary only late answers come in.
-        let end = end_of(number).unwrap_or_else(|| linux::now().since(self.start));
+        let end = end_of(number).unwrap_or_else(|| os::now().since(self.start));
         let part = match end_of(number) {
             Some(end) if end <= self.plan.warmup => Part::Warmup,
             Some(_) => Part::Measured,
@@ -336,24 +327,8 @@ impl<A> Merger<'_, A> {
     }
 }
 
-/// Lets this process have as many sockets as the plan needs.
-fn raise_descriptor_limit(connections: u32) -> Result<(), Error> {
-    let needed = u64::from(connections) + DESCRIPTORS_BESIDE;
-    let limits = getrlimit(Resource::Nofile);
-    if limits.current.is_none_or(|limit| limit >= needed) {
-        return Ok(());
-    }
-    if let Some(limit) = limits.maximum.filter(|limit| *limit < needed) {
-        return Err(Error::Descriptors { connections, needed, limit });
-    }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limits.maximum })
-        .map_err(|cause| Error::System { doing: "raising the limit on open files", cause: cause.into() })
-}
-
 /// Time for the threads to be started and pinned before the first request is due.
 const THREADS_READY: Duration = Duration::from_millis(5);
 /// Tallies on their way between a lane and the merger, so that a lane never allocates one.
 const TALLIES_IN_FLIGHT: usize = 3;
-/// Standard streams, epoll sets, timers, and the descriptors of the program around.
-const DESCRIPTORS_BESIDE: u64 = 256;
 const REMARKS_MAX: usize = 3;

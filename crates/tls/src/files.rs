@@ -8,7 +8,6 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{UnbufferedServerConnection, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -118,7 +117,9 @@ pub fn client_config(authorities: &Path) -> Result<ClientConfig, FileError> {
 }
 
 /// The fault of a private key's file though it can be used.
+#[cfg(unix)]
 pub fn remark(key: &Path) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt as _;
     let mode = std::fs::metadata(key).ok()?.permissions().mode();
     (mode & 0o007 != 0)
         .then(|| format!("{}: every user may read this private key or write it; chmod o= it", key.display()))
@@ -153,6 +154,7 @@ fn wrong(file: &Path, error: &dyn std::fmt::Display, fix: &'static str) -> FileE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn a_key_that_all_may_read_is_remarked() {

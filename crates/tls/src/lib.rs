@@ -8,7 +8,9 @@
 mod files;
 mod socket;
 
-pub use files::{Client, FileError, Identity, Server, client_config, remark, server_config};
+#[cfg(unix)]
+pub use files::remark;
+pub use files::{Client, FileError, Identity, Server, client_config, server_config};
 pub use rustls::client::UnbufferedClientConnection;
 pub use rustls::server::UnbufferedServerConnection;
-pub use socket::{Session, TlsSocket};
+pub use socket::{BROKEN, Session, TlsSocket};

@@ -28,6 +28,13 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus, WriteTraffic};
 use std::cell::RefCell;
 
+/// The other side breaks the rules of TLS.
+#[cfg(not(windows))]
+pub const BROKEN: Errno = Errno::PROTO;
+/// The other side breaks the rules of TLS; Windows has no name for that.
+#[cfg(windows)]
+pub const BROKEN: Errno = Errno::PROTONOSUPPORT;
+
 /// A side of the conversation: rustls has a type for each, and no trait.
 pub trait Session {
     type Data: 'static;
@@ -225,7 +232,7 @@ impl<S: Session> TlsSocket<S> {
             match step {
                 Step::Opened => return Ok(true),
                 Step::Ended => {}
-                Step::Failed => return Err(Errno::PROTO),
+                Step::Failed => return Err(BROKEN),
                 Step::Waits | Step::Ready => {
                     self.make_room()?;
                     let spare = rustix::buffer::spare_capacity(&mut self.incoming);
@@ -254,7 +261,7 @@ impl<S: Session> TlsSocket<S> {
         if self.incoming.len() == self.incoming.capacity() {
             if self.incoming.len() > 2 * READ {
                 self.is_failed = true;
-                return Err(Errno::PROTO);
+                return Err(BROKEN);
             }
             self.incoming.reserve(READ);
         }
@@ -294,7 +301,7 @@ impl<S: Session> TlsSocket<S> {
     /// can be.
     fn step(&mut self, chunk: &[u8]) -> Result<Step, Errno> {
         if self.is_failed {
-            return Err(Errno::PROTO);
+            return Err(BROKEN);
         }
         loop {
             let (discard, step) = {
@@ -314,7 +321,7 @@ impl<S: Session> TlsSocket<S> {
                         }
                         let before = opened.len();
                         while let Some(record) = traffic.next_record() {
-                            let record = record.map_err(|_| Errno::PROTO)?;
+                            let record = record.map_err(|_| BROKEN)?;
                             discard += record.discard;
                             opened.extend_from_slice(record.payload);
                         }
@@ -342,7 +349,7 @@ impl<S: Session> TlsSocket<S> {
                         Some(Step::Ready)
                     }
                     // Both sides have ended; bytes before acquaintance are not asked for.
-                    Ok(_) => return Err(Errno::PIPE),
+                    Ok(_) => return Err(Errno::CONNRESET),
                 };
                 (discard, step)
             };
@@ -351,7 +358,7 @@ impl<S: Session> TlsSocket<S> {
                 Some(Step::Failed) => {
                     self.is_failed = true;
                     self.say_why();
-                    return Err(Errno::PROTO);
+                    return Err(BROKEN);
                 }
                 Some(step) => {
                     self.is_looked_at = matches!(step, Step::Waits | Step::Ready);
@@ -365,7 +372,7 @@ impl<S: Session> TlsSocket<S> {
     /// Writes sealed bytes, as many as the socket takes.
     fn flush(&mut self) -> Result<(), Errno> {
         while self.written < self.outgoing.len() {
-            match send(&self.socket, &self.outgoing[self.written..], SendFlags::NOSIGNAL) {
+            match send(&self.socket, &self.outgoing[self.written..], SendFlags::empty()) {
                 Ok(length) => self.written += length,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -386,7 +393,7 @@ impl<S: Session> TlsSocket<S> {
             _ => false,
         };
         if is_told && self.flush().is_ok() {
-            let _ = send(&self.socket, &alert, SendFlags::NOSIGNAL);
+            let _ = send(&self.socket, &alert, SendFlags::empty());
         }
     }
 
@@ -413,7 +420,7 @@ impl<S: Session> TlsSocket<S> {
             _ => None,
         };
         if let Some(length) = length {
-            let _ = send(&self.socket, &last[..length], SendFlags::NOSIGNAL);
+            let _ = send(&self.socket, &last[..length], SendFlags::empty());
         }
     }
 
@@ -439,10 +446,10 @@ fn encode(
     let at = outgoing.len();
     let needed = match encode(&mut []) {
         Err(EncodeError::InsufficientSize(error)) => error.required_size,
-        _ => return Err(Errno::PROTO),
+        _ => return Err(BROKEN),
     };
     outgoing.resize(at + needed, 0);
-    encode(&mut outgoing[at..]).map_err(|_| Errno::PROTO)?;
+    encode(&mut outgoing[at..]).map_err(|_| BROKEN)?;
     Ok(())
 }
 
@@ -457,7 +464,7 @@ fn seal<D>(mut traffic: WriteTraffic<'_, D>, chunk: &[u8], outgoing: &mut Vec<u8
         outgoing.resize(at + error.required_size, 0);
         sealed = traffic.encrypt(chunk, &mut outgoing[at..]);
     }
-    let length = sealed.map_err(|_| Errno::PROTO)?;
+    let length = sealed.map_err(|_| BROKEN)?;
     outgoing.truncate(at + length);
     Ok(())
 }

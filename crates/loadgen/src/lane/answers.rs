@@ -1,32 +1,26 @@
 //! From bytes on the socket to latencies: reading, matching answers to requests.
 
-use super::{Lane, REMARKS_MAX, TIMER};
+use super::{Lane, REMARKS_MAX};
 use crate::Error;
 use crate::connection::Asked;
+use crate::platform::{Events, Ready};
 use crate::protocol::{Answer, Asks, Kind, Protocol, Taken};
 use machine::{Duration, Instant};
-use rustix::event::epoll;
 use rustix::io::Errno;
 
 impl<A: Asks> Lane<'_, A> {
-    pub(super) fn read_ready(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), Error> {
-        for epoll::Event { flags, data } in events.drain(..) {
-            if data.u64() == TIMER {
-                continue;
-            }
-            let at = data.u64() as usize;
+    pub(super) fn read_ready(&mut self, events: &mut Events) -> Result<(), Error> {
+        for Ready { at, readable, writable } in events.take() {
             if self.connections[at].connecting {
                 self.settle_connection(at);
                 continue;
             }
-            if flags.contains(epoll::EventFlags::OUT) && self.connections[at].open {
+            if writable && self.connections[at].open {
                 self.flush(at);
-                let now = linux::now();
+                let now = os::now();
                 self.refill(at, now);
             }
-            if self.connections[at].open
-                && flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
-            {
+            if readable && self.connections[at].open {
                 self.read(at);
             }
         }
@@ -55,7 +49,7 @@ impl<A: Asks> Lane<'_, A> {
                     break;
                 }
             };
-            let now = linux::now();
+            let now = os::now();
             self.last_heard = now;
             let is_same = self.take_bytes(at, &input[..count], now);
             if !is_same || count < input.len() && !self.connections[at].has_more() {
@@ -71,7 +65,7 @@ impl<A: Asks> Lane<'_, A> {
         if !connection.pending.is_empty()
             && let Some(answer) = self.protocol.end(&mut connection.reading)
         {
-            let now = linux::now();
+            let now = os::now();
             self.take_answer(at, answer, now);
         }
         self.close(at, "the server closed it");

@@ -4,9 +4,10 @@
 use super::{Lane, REMARKS_MAX};
 use crate::connection::{Asked, Connection, Pending};
 use crate::plan::TIMEOUT_MIN;
+use crate::platform::Wants;
 use crate::protocol::{Asks, Protocol};
 use machine::Instant;
-use rustix::event::epoll;
+use rustix::fd::AsFd as _;
 use rustix::net::sockopt::socket_error;
 
 impl<A: Asks> Lane<'_, A> {
@@ -48,7 +49,7 @@ impl<A: Asks> Lane<'_, A> {
         connection.partial = Vec::new();
         connection.out = Vec::new();
         connection.written = 0;
-        let _ = epoll::delete(&self.epoll, &*connection);
+        self.readiness.forget(connection.as_fd());
         let queue = self.queue(at);
         if !A::Protocol::POOLED {
             self.lose_waiting(queue);
@@ -60,8 +61,7 @@ impl<A: Asks> Lane<'_, A> {
     /// Begins to make a closed connection anew.
     pub(super) fn renew(&mut self, at: usize) {
         let renewed = Connection::reopen(&self.address).and_then(|connection| {
-            let data = epoll::EventData::new_u64(at as u64);
-            epoll::add(&self.epoll, &connection, data, epoll::EventFlags::IN | epoll::EventFlags::OUT)?;
+            self.readiness.watch(connection.as_fd(), at, Wants::Room)?;
             Ok(connection)
         });
         match renewed {
@@ -112,22 +112,20 @@ impl<A: Asks> Lane<'_, A> {
 
     /// The server has said yes or no to a connection that is made anew.
     pub(super) fn settle_connection(&mut self, at: usize) {
-        let refused = match socket_error(&self.connections[at]) {
+        let refused = match socket_error(self.connections[at].as_fd()) {
             Ok(Ok(())) => None,
             Ok(Err(cause)) | Err(cause) => Some(std::io::Error::from(cause)),
         };
         if let Some(cause) = refused {
-            let _ = epoll::delete(&self.epoll, &self.connections[at]);
+            self.readiness.forget(self.connections[at].as_fd());
             return self.give_up_on(at, &cause);
         }
         self.is_refused = false;
         let connection = &mut self.connections[at];
         connection.connecting = false;
         connection.blocked = false;
-        let data = epoll::EventData::new_u64(at as u64);
-        // The socket is in the set, so this cannot fail.
-        let _ = epoll::modify(&self.epoll, &*connection, data, epoll::EventFlags::IN);
-        let now = linux::now();
+        self.readiness.change(connection.as_fd(), at, Wants::Answers);
+        let now = os::now();
         self.refill(at, now);
     }
 

@@ -13,18 +13,16 @@ mod report;
 mod sending;
 mod waiting;
 
-pub(crate) use report::{LaneInterval, Reporter, thread_cpu_time};
+pub(crate) use report::{LaneInterval, Reporter};
 
 use crate::connection::{Address, Backlogged, Connection};
+use crate::platform::{Events, Readiness, Wants, thread_cpu_time};
 use crate::protocol::{Asks, Protocol};
 use crate::source::Source;
 use crate::tally::Tally;
 use crate::{Error, Plan};
 use machine::{Duration, Instant};
-use rustix::event::epoll;
-use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+use rustix::fd::AsFd as _;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,12 +47,11 @@ pub struct Lane<'a, A: Asks> {
     protocol: A::Protocol,
     number: u32,
     address: Address,
+    /// Before the connections that it watches: it goes first.
+    readiness: Readiness,
     connections: Vec<Connection<A::Protocol>>,
     /// The waiting requests: a queue for each connection, or one for all of a pool.
     waiting: Vec<VecDeque<Backlogged<<A::Protocol as Protocol>::Request>>>,
-    epoll: OwnedFd,
-    timer: OwnedFd,
-    armed: Instant,
     input: Vec<u8>,
     dirty: Vec<usize>,
     under_way: u64,
@@ -85,17 +82,7 @@ impl<'a, A: Asks> Lane<'a, A> {
         number: u32,
         address: &Address,
     ) -> Result<Self, Error> {
-        let system = |doing| move |cause: Errno| Error::System { doing, cause: cause.into() };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("creating an epoll set"))?;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-            .map_err(system("creating a timer"))?;
-        epoll::add(
-            &epoll,
-            &timer,
-            epoll::EventData::new_u64(TIMER),
-            epoll::EventFlags::IN | epoll::EventFlags::ET,
-        )
-        .map_err(system("watching a timer"))?;
+        let mut readiness = Readiness::new()?;
         let own = (plan.connections + u32::from(plan.threads) - 1 - number) / u32::from(plan.threads);
         let mut connections = Vec::with_capacity(own as usize);
         for index in 0..own {
@@ -103,9 +90,9 @@ impl<'a, A: Asks> Lane<'a, A> {
                 Connection::open(address, plan.tls.as_ref(), plan.patience).map_err(|cause| {
                     Error::Connect { target: plan.target.clone(), connected: connections.len(), cause }
                 })?;
-            let data = epoll::EventData::new_u64(u64::from(index));
-            epoll::add(&epoll, &connection, data, epoll::EventFlags::IN)
-                .map_err(system("watching a connection"))?;
+            readiness
+                .watch(connection.as_fd(), index as usize, Wants::Answers)
+                .map_err(|cause| Error::System { doing: "watching a connection", cause })?;
             connections.push(connection);
         }
         Ok(Self {
@@ -115,9 +102,7 @@ impl<'a, A: Asks> Lane<'a, A> {
             address: address.clone(),
             waiting: (0..if A::Protocol::POOLED { 1 } else { own }).map(|_| VecDeque::new()).collect(),
             connections,
-            epoll,
-            timer,
-            armed: Instant::ZERO,
+            readiness,
             input: vec![0; READ_BYTES],
             dirty: Vec::new(),
             under_way: 0,
@@ -151,13 +136,13 @@ impl<'a, A: Asks> Lane<'a, A> {
         self.measured = Measured::empty();
         self.interval.clear();
         self.advance();
-        let mut now = linux::now();
+        let mut now = os::now();
         self.last_heard = now;
         for at in 0..self.connections.len() {
             self.refill(at, now);
         }
-        // Here and not in the lane, because rustix's events cannot move between threads.
-        let mut events = Vec::with_capacity(EVENTS_PER_WAIT);
+        // Here and not in the lane, because they cannot move between threads.
+        let mut events = Events::new();
         let (mut cpu_from, mut cpu_until) = (None, None);
         loop {
             if let Some(reporter) = &mut reporter {
@@ -189,9 +174,9 @@ impl<'a, A: Asks> Lane<'a, A> {
             }
             let boundary = reporter.as_ref().and_then(Reporter::due);
             let expected = self.wait(now, boundary, &mut events)?;
-            self.note_pause(expected.max(now), linux::now());
+            self.note_pause(expected.max(now), os::now());
             self.read_ready(&mut events)?;
-            now = linux::now();
+            now = os::now();
         }
         self.write_off(now);
         if let Some(mut reporter) = reporter {
@@ -252,9 +237,6 @@ impl Measured {
     }
 }
 
-/// The timer's mark in the epoll set; connections are numbered from 0.
-const TIMER: u64 = u64::MAX;
-const EVENTS_PER_WAIT: usize = 256;
 const READ_BYTES: usize = 64 << 10;
 /// A thread that goes on so much later than it meant to was kept from its CPU: no round of the loop
 /// takes as long.

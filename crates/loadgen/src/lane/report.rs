@@ -1,8 +1,8 @@
 //! The reports of a lane to the run, interval by interval.
 
+use crate::platform::thread_cpu_time;
 use crate::tally::Tally;
 use machine::{Duration, Instant};
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::mpsc::{Receiver, Sender};
 
 /// The counts of a lane between two boundaries of the run.
@@ -44,10 +44,4 @@ impl Reporter {
         // The receiver is gone when the run was given up.
         let _ = self.reports.send(report);
     }
-}
-
-/// CPU time that the calling thread has used.
-pub(crate) fn thread_cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

@@ -4,10 +4,11 @@
 use super::Lane;
 use crate::Plan;
 use crate::connection::{Backlogged, Connection, Pending};
+use crate::platform::Wants;
 use crate::protocol::{Asks, Protocol};
 use crate::source::{Due, Source};
 use machine::{Duration, Instant};
-use rustix::event::epoll;
+use rustix::fd::AsFd as _;
 use rustix::io::Errno;
 
 impl<A: Asks> Lane<'_, A> {
@@ -131,7 +132,7 @@ impl<A: Asks> Lane<'_, A> {
         if !self.connections[at].open || self.connections[at].connecting {
             return;
         }
-        let now = linux::now();
+        let now = os::now();
         self.note_sent(at, now);
         let connection = &mut self.connections[at];
         let result = connection.send();
@@ -147,10 +148,8 @@ impl<A: Asks> Lane<'_, A> {
         let blocked = connection.backlog_bytes() > 0;
         if blocked != connection.blocked {
             connection.blocked = blocked;
-            let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, blocked);
-            // The socket is in the set, so this cannot fail.
-            let _ = epoll::modify(&self.epoll, &*connection, epoll::EventData::new_u64(at as u64), flags);
+            let wants = if blocked { Wants::Room } else { Wants::Answers };
+            self.readiness.change(connection.as_fd(), at, wants);
         }
     }
 

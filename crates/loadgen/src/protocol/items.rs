@@ -201,7 +201,7 @@ impl KeyValue {
 
 /// Stores every key, then reads back a sample of them.
 pub(crate) fn store_all(plan: &Plan<Items>, lanes: &mut [Lane<'_, Items>]) -> Result<Preload, Error> {
-    let began = linux::now();
+    let began = os::now();
     let step = lanes.len() as u64;
     let keys = plan.asks.workload.keys;
     let never = Window { from: Instant::ZERO, until: Instant::ZERO };
@@ -220,7 +220,7 @@ pub(crate) fn store_all(plan: &Plan<Items>, lanes: &mut [Lane<'_, Items>]) -> Re
         })
     };
     let stored = pass(Op::Set, 1)?.iter().map(|counts| counts.stored).sum();
-    let took = linux::now().since(began);
+    let took = os::now().since(began);
     let checked = pass(Op::Get, keys.div_ceil(HIT_CHECK_KEYS))?;
     let hits = checked.iter().map(|counts| counts.hits).sum();
     let misses: u64 = checked.iter().map(|counts| counts.misses).sum();
