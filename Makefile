@@ -3,7 +3,7 @@
 .PHONY: demo test test-fast test-full test-engines fuzz fuzz-against check build kit hurry-up
 .PHONY: java java-bench lab bench
 .PHONY: papers papers-quick deb release image package-check wheel notebooks ray dashboards docs
-.PHONY: lab-kubernetes lab-kubelet clean-runs
+.PHONY: lab-kubernetes lab-kubelet portable portable-types clean-runs
 
 # Where cargo builds them; shared folders are usual.
 RELEASE = $${CARGO_TARGET_DIR:-target}/release
@@ -36,7 +36,7 @@ test: ## all tests of this machine: unit, property, conformance and integration 
 # An emulator runs eight CPUs in one thread, engines come from Maven Central, a random search needs
 # time: none fits into the time of `make test`.
 test-full: test lab lab-kubernetes lab-kubelet package-check test-engines ## and kernels, clusters, packages, engines
-test-full: fuzz notebooks ray dashboards
+test-full: fuzz notebooks ray dashboards portable
 
 fuzz: ## libFuzzer at each door through which bytes of strangers come, 20 s each
 	@# A random search: its finds are told, and are no verdict on the change at hand. Kept inputs
@@ -56,6 +56,14 @@ lab-kubelet: image ## the chart and its image under a real kubelet, about ten mi
 docs: ## the documentation as a site, each of its links checked: target/docs/book/index.html
 	@scripts/setup build
 	@scripts/docs
+
+portable: ## roost sim, load, report linted for Windows and macOS, run under Wine; five minutes
+	@scripts/setup portable
+	@scripts/portable || [ $$? = 3 ]
+
+portable-types:
+	@scripts/setup portable-types
+	@scripts/portable --types || [ $$? = 3 ]
 
 dashboards: ## each panel of config/grafana and each alert against a real Prometheus, two minutes, as root
 	@scripts/setup test

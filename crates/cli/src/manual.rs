@@ -6,7 +6,7 @@ use crate::run_folder;
 use anyhow::{Context as _, Result};
 use clap::{Command, CommandFactory as _, ValueEnum};
 use clap_complete::Shell;
-use linux::SafeFolder;
+use os::SafeFolder;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

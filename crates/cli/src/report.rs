@@ -2,7 +2,9 @@
 //! JSON; or the page of an archive of `roost prove --kit`.
 
 use crate::exit::usage;
-use crate::{run_folder, stage};
+use crate::run_folder;
+#[cfg(target_os = "linux")]
+use crate::stage;
 use anyhow::{Context as _, Result};
 use report::figures::Page;
 use report::run::{FRAMES, ReadError, Run};
@@ -34,6 +36,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return draw(args, &args.folder);
     }
     let page = args.folder.join(run_folder::PAGE);
+    #[cfg(target_os = "linux")]
     if stage::is_run(&args.folder) {
         return stage::report(&args.folder, args.out.as_deref(), args.json);
     }

@@ -289,8 +289,7 @@ impl ProgressLine {
     fn new() -> Self {
         let stderr = std::io::stderr();
         let width = if stderr.is_terminal() {
-            let size = rustix::termios::tcgetwinsize(&stderr);
-            Some(size.map_or(80, |size| usize::from(size.ws_col.max(40))))
+            Some(crate::table::width(&stderr).unwrap_or(80).max(40))
         } else {
             None
         };

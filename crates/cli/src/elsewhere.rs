@@ -1,0 +1,29 @@
+//! Windows and macOS: the answer to commands that are not there.
+
+use crate::exit::{Exit, coded, usage};
+use anyhow::Result;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub const HELP: &str = include_str!("../help/roost-elsewhere.txt");
+
+/// The commands of the module `on_linux`, which are not built here.
+pub const ON_LINUX: [&str; 19] = [
+    "observe", "plan", "govern", "prove", "daemon", "status", "set", "pause", "resume", "restore", "quiesce",
+    "wake", "hot", "serve", "top", "stage", "replay", "demo", "doctor",
+];
+
+/// The answer to a command that is none here.
+pub fn refuse(words: &[OsString]) -> Result<ExitCode> {
+    let name = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    if ON_LINUX.contains(&name.as_ref()) {
+        return Err(coded(
+            Exit::Unsupported,
+            format!(
+                "`roost {name}` needs Linux: it works with its kernel\n\nhint: roost sim, load, policies, \
+                 report and generate are here"
+            ),
+        ));
+    }
+    Err(usage(format!("there is no command `{name}`\n\nhint: roost --help names them")))
+}
