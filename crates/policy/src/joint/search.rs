@@ -206,23 +206,32 @@ impl<'a> Search<'a> {
 
     /// The most patience with which responses stay within `room_ns`, and the work of the cores then.
     fn most_patient(&self, active: u16, lowest: PointIndex, room_ns: f64) -> Option<(f64, Running)> {
-        if room_ns <= 0.0 {
+        let quick_ns = QUICK_CLOCK * self.dvfs_ns;
+        if room_ns <= 0.0 || room_ns < quick_ns {
             return None;
         }
         let links = Links::new(&self.model, active)?;
-        let (mut too_patient, mut keeping, mut found) = (-1, PATIENCES, None);
+        let keeping_at = |step| {
+            let patience_ns = room_ns * PATIENCE_STEP.powi(step);
+            let chain = self.chain(&links, active, lowest, patience_ns);
+            self.keeps(&chain, active, lowest, room_ns).then(|| (patience_ns, chain.running()))
+        };
+        // First of all: where the fastest operating point is left alone, patience changes only how finely
+        // the chain tells lengths apart, and halving would follow that.
+        let most = keeping_at(0);
+        if most.is_some() {
+            return most;
+        }
+        let (mut too_patient, mut keeping, mut found) = (0, PATIENCES, None);
         while keeping - too_patient > 1 {
             let middle = (keeping + too_patient) / 2;
-            let patience_ns = room_ns * PATIENCE_STEP.powi(middle);
-            if patience_ns < QUICK_CLOCK * self.dvfs_ns {
+            if room_ns * PATIENCE_STEP.powi(middle) < quick_ns {
                 keeping = middle;
                 continue;
             }
-            let chain = self.chain(&links, active, lowest, patience_ns);
-            if self.keeps(&chain, active, lowest, room_ns) {
-                (keeping, found) = (middle, Some((patience_ns, chain.running())));
-            } else {
-                too_patient = middle;
+            match keeping_at(middle) {
+                None => too_patient = middle,
+                some => (keeping, found) = (middle, some),
             }
         }
         found

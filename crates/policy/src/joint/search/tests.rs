@@ -90,6 +90,14 @@ fn a_plan_that_only_the_chain_finds_at_the_fastest_clock_is_found() {
     is_found(numbers, 2, Queueing::PerCore, [[1.0; CLASSES]; 2]).unwrap();
 }
 
+#[test]
+fn a_correction_that_changes_among_few_cores_hides_no_plan() {
+    let mut factors = [[0.7; CLASSES]; 2];
+    (factors[0][4], factors[1][4]) = (1.145_886_938_511_515_8, 0.782_931_116_129_743);
+    let numbers = (0.754_233_373_141_224_3, 120.659_594_781_427_39, 2.811_110_623_413_117_3);
+    is_found(numbers, 2, Queueing::Shared, factors).unwrap();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(15000))]
 
