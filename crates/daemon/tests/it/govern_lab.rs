@@ -74,11 +74,16 @@ impl Server {
         let slice = Path::new(CGROUPS).join(slice);
         let folder = slice.join("shop");
         fs::create_dir_all(&folder).expect("this needs the lab's machine: run `lab/run govern`");
-        fs::write(folder.join("cgroup.procs"), child.id().to_string()).expect("it moves");
-        Self { child, port, slice }
+        let server = Self { child, port, slice };
+        server.move_to(&folder);
+        server
     }
 
-    fn cpus(&self) -> String {
+    pub fn move_to(&self, group: &Path) {
+        fs::write(group.join("cgroup.procs"), self.child.id().to_string()).expect("it moves");
+    }
+
+    pub fn cpus(&self) -> String {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("its CPUs");
         line.trim().to_owned()
@@ -253,6 +258,25 @@ impl Running {
     }
 }
 
+/// Many ask at once while `work` goes on.
+pub fn load_of(server: &Server, work: impl FnOnce()) {
+    let clients: Vec<_> =
+        (0..4).map(|_| TcpStream::connect(("127.0.0.1", server.port)).expect("it accepts")).collect();
+    std::thread::scope(|scope| {
+        for client in &clients {
+            scope.spawn(move || {
+                let mut lines = BufReader::new(client).lines();
+                let mut writer = client;
+                while writer.write_all(b"hello\n").is_ok() && lines.next().is_some_and(|line| line.is_ok()) {}
+            });
+        }
+        work();
+        for client in &clients {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+        }
+    });
+}
+
 const EPOCH: Duration = Duration::from_millis(300);
 /// So many epochs are watched for wake-ups of CPUs that the service does not have.
 const WATCHED: u32 = 40;
@@ -312,22 +336,10 @@ fn parked_cores_sleep_deeply_active_ones_do_not_and_all_is_as_it_was() {
     assert!(parked[2..].iter().sum::<u64>() > 0, "the parked one sleeps deeply");
 
     // From silence to much is a jump.
-    let clients: Vec<_> =
-        (0..4).map(|_| TcpStream::connect(("127.0.0.1", server.port)).expect("it accepts")).collect();
-    std::thread::scope(|scope| {
-        for client in &clients {
-            scope.spawn(move || {
-                let mut lines = BufReader::new(client).lines();
-                let mut writer = client;
-                while writer.write_all(b"hello\n").is_ok() && lines.next().is_some_and(|line| line.is_ok()) {}
-            });
-        }
+    load_of(&server, || {
         let status = daemon.until("all cores", |status| status.cores.0 == 8);
         println!("{} requests/s", status.service.rate.map_or(0.0, |rate| rate.as_per_second()));
         assert_eq!(server.cpus(), "0-7");
-        for client in &clients {
-            let _ = client.shutdown(std::net::Shutdown::Both);
-        }
     });
     let lines = daemon.end();
     println!("{}", lines.join("\n"));

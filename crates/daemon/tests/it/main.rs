@@ -11,3 +11,4 @@ mod hurry_up_lab;
 #[cfg(target_arch = "x86_64")]
 #[path = "../../../linux/tests/it/lab_ports.rs"]
 mod lab_ports;
+mod pods_lab;
