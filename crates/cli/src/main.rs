@@ -96,7 +96,7 @@ struct Cli {
 enum Command {
     #[cfg(target_os = "linux")]
     #[command(flatten)]
-    OnLinux(on_linux::Command),
+    OnLinux(Box<on_linux::Command>),
     Load(Box<load::Args>),
     Sim(sim::Args),
     Policies(policies::Args),
@@ -110,7 +110,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         #[cfg(target_os = "linux")]
-        Command::OnLinux(command) => on_linux::run(command),
+        Command::OnLinux(command) => on_linux::run(*command),
         Command::Load(args) => load::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Policies(args) => policies::run(&args),

@@ -1,7 +1,7 @@
 //! One connection: its socket, the bytes not yet written, the answers not yet whole, the requests
 //! under way.
 
-use crate::platform::{begin_to_connect, connect_unix};
+use crate::platform::{UnixAddress, begin_to_connect, connect_unix, unix_address};
 use crate::protocol::Protocol;
 use crate::{Error, Target};
 use machine::{Duration, Instant};
@@ -11,7 +11,6 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt::set_tcp_nodelay};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
 use tls::{TlsSocket, UnbufferedClientConnection};
 
 /// A request that was composed and not yet answered.
@@ -104,7 +103,7 @@ impl<P: Protocol> Connection<P> {
                 set_tcp_nodelay(&socket, true)?;
                 socket
             }
-            Address::Unix(path) => connect_unix(path, patience)?,
+            Address::Unix(address) => connect_unix(address, patience)?,
         };
         Ok(Self::of(match tls {
             None => Socket::Plain(socket),
@@ -174,7 +173,7 @@ impl<P: Protocol> AsFd for Connection<P> {
 #[derive(Clone, Debug)]
 pub(crate) enum Address {
     Tcp(SocketAddr),
-    Unix(PathBuf),
+    Unix(UnixAddress),
 }
 
 impl Address {
@@ -185,7 +184,7 @@ impl Address {
                 let mut found = text.to_socket_addrs().map_err(unfound)?;
                 found.next().map(Self::Tcp).ok_or_else(|| unfound(std::io::ErrorKind::NotFound.into()))
             }
-            Target::Unix(path) => Ok(Self::Unix(path.clone())),
+            Target::Unix(path) => unix_address(path).map(Self::Unix).map_err(unfound),
         }
     }
 }
@@ -218,5 +217,16 @@ fn greeted(
         let wait = Timespec { tv_sec: 0, tv_nsec: nanos as _ };
         let mut watched = [PollFd::new(&socket, PollFlags::IN)];
         let _ = poll(&mut watched, Some(&wait));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_no_socket_can_have_is_a_wrong_request() {
+        let long = Target::Unix("a".repeat(150).into());
+        assert!(Address::find(&long).unwrap_err().is_usage());
     }
 }

@@ -73,11 +73,17 @@ fn event(at: usize, wants: Wants) -> Event {
     Event::new(at, true, wants == Wants::Room)
 }
 
+pub(crate) type UnixAddress = SockAddr;
+
+pub(crate) fn unix_address(path: &Path) -> io::Result<UnixAddress> {
+    SockAddr::unix(path)
+}
+
 /// A socket that begins to connect, without waiting for the server.
 pub(crate) fn begin_to_connect(address: &Address) -> io::Result<OwnedFd> {
     let address = match address {
         Address::Tcp(address) => SockAddr::from(*address),
-        Address::Unix(path) => SockAddr::unix(path)?,
+        Address::Unix(address) => address.clone(),
     };
     let socket = Socket::new(address.domain(), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -93,10 +99,9 @@ pub(crate) fn begin_to_connect(address: &Address) -> io::Result<OwnedFd> {
     }
 }
 
-pub(crate) fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
-    let address = SockAddr::unix(path)?;
+pub(crate) fn connect_unix(address: &UnixAddress, patience: Duration) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
-    socket.connect_timeout(&address, patience.into())?;
+    socket.connect_timeout(address, patience.into())?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }

@@ -108,6 +108,12 @@ fn flags(wants: Wants) -> epoll::EventFlags {
     }
 }
 
+pub(crate) type UnixAddress = SocketAddrUnix;
+
+pub(crate) fn unix_address(path: &Path) -> io::Result<UnixAddress> {
+    Ok(SocketAddrUnix::new(path)?)
+}
+
 /// A socket that begins to connect, without waiting for the server.
 pub(crate) fn begin_to_connect(address: &Address) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -129,22 +135,18 @@ pub(crate) fn begin_to_connect(address: &Address) -> io::Result<OwnedFd> {
                 connect(socket, address)
             })
         }
-        Address::Unix(path) => {
-            let address = SocketAddrUnix::new(path)?;
-            begun(AddressFamily::UNIX, None, &|socket| connect(socket, &address))
-        }
+        Address::Unix(address) => begun(AddressFamily::UNIX, None, &|socket| connect(socket, address)),
     }
 }
 
 /// A Unix socket's connect answers EAGAIN while the server's queue of connections is full, and
 /// would wait without limit if it were blocking.
-pub(crate) fn connect_unix(path: &Path, patience: Duration) -> io::Result<OwnedFd> {
-    let address = SocketAddrUnix::new(path)?;
+pub(crate) fn connect_unix(address: &UnixAddress, patience: Duration) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let deadline = now() + patience;
     loop {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        match connect(&socket, &address) {
+        match connect(&socket, address) {
             Ok(()) => return Ok(socket),
             Err(Errno::AGAIN) if now() < deadline => std::thread::sleep(QUEUE_RETRY),
             Err(cause) => return Err(cause.into()),
