@@ -30,6 +30,7 @@ use machine::Instant;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A policy whose inputs and outputs can be recorded and replayed.
 pub trait Recorded: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
@@ -73,6 +74,15 @@ pub enum Divergence {
         /// Line of the log, counted from 1.
         line: usize,
     },
+    /// A step that the policy has no answer for: it panicked, as it may where its driver lies to it.
+    #[error(
+        "line {line}: no run has come to this step ({why})\n\nhint: the log is damaged, or of another version"
+    )]
+    Impossible {
+        /// Line of the log, counted from 1.
+        line: usize,
+        why: String,
+    },
     /// The policy says something else now.
     #[error("line {line}: at {at} ns the run answered {recorded}, the replay {replayed}")]
     Output {
@@ -114,8 +124,12 @@ pub fn step_line<P: Recorded>(at: Instant, input: &P::Input, output: &P::Output)
 }
 
 fn encode<P: Recorded>(line: &LineOut<'_, P>) -> String {
+    json(line)
+}
+
+fn json(plain: &impl Serialize) -> String {
     // Only maps with keys that are no strings cannot be written, and there are none in these types.
-    serde_json::to_string(line).expect("plain data is written without error")
+    serde_json::to_string(plain).expect("plain data is written without error")
 }
 
 /// Repeats a log and compares. An empty text has no state and is an error.
@@ -134,14 +148,15 @@ pub fn replay<P: Recorded>(text: &str) -> Result<Replayed<P>, Divergence> {
             }
             LineIn::Step { at, input, output } => {
                 let state = state.as_mut().ok_or(Divergence::NoState { line })?;
-                let replayed = state.apply(at, &input);
+                let applied = catch_unwind(AssertUnwindSafe(|| state.apply(at, &input)));
+                let replayed = applied.map_err(|panic| {
+                    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+                    let why = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+                    Divergence::Impossible { line, why }
+                })?;
                 if replayed != output {
-                    return Err(Divergence::Output {
-                        line,
-                        at: at.as_nanos(),
-                        recorded: format!("{output:?}"),
-                        replayed: format!("{replayed:?}"),
-                    });
+                    let [recorded, replayed] = [&output, &replayed].map(json);
+                    return Err(Divergence::Output { line, at: at.as_nanos(), recorded, replayed });
                 }
                 steps += 1;
             }
@@ -236,6 +251,17 @@ mod tests {
         let changed = text.replace("\"connections\":2", "\"connections\":3");
         let error = replay::<Worker>(&changed).unwrap_err();
         assert!(matches!(error, Divergence::Output { line: 304, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_step_that_no_run_can_come_to_is_told_and_is_no_panic() {
+        let (text, _) = recorded(&steps());
+        for (input, line) in [("arrival", 3), ("departure", 309)] {
+            let of = |slot: u32| format!("\"{input}\":{{\"slot\":{slot}");
+            assert!(text.contains(&of(1)), "{input}");
+            let error = replay::<Worker>(&text.replacen(&of(1), &of(u32::MAX), 1)).unwrap_err();
+            assert!(matches!(error, Divergence::Impossible { line: at, .. } if at == line), "{error}");
+        }
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl Worker {
     /// A connection is served here from now on: a new one, or one sent by another worker.
     ///
     /// # Panics
-    /// If the slot is taken: the driver would lose a connection.
+    /// If the slot is taken: the driver would lose a connection; or beyond all that a worker may have.
     pub fn handle_arrival(
         &mut self,
         now: Instant,
@@ -130,6 +130,7 @@ impl Worker {
         home: WorkerId,
         load: ConnectionLoad,
     ) {
+        assert!(slot < SLOTS_MAX, "slot {slot} of {}", self.id);
         let index = slot as usize;
         if index >= self.connections.len() {
             self.connections.resize(index + 1, None);
@@ -335,6 +336,8 @@ impl Worker {
 /// Reports in a row with too much work, before guests go home for that: one may be the
 /// hypervisor's.
 const SWAMPED_REPORTS: u32 = 2;
+/// No process has as many sockets (Linux: `fs.nr_open`, a million unless raised).
+const SLOTS_MAX: u32 = 1 << 24;
 
 #[cfg(test)]
 mod tests;
