@@ -27,3 +27,26 @@ pub fn refuse(words: &[OsString]) -> Result<ExitCode> {
     }
     Err(usage(format!("there is no command `{name}`\n\nhint: roost --help names them")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code_of(name: &str) -> ExitCode {
+        crate::exit::code_of(&refuse(&[name.into()]).unwrap_err())
+    }
+
+    #[test]
+    fn each_command_is_here_or_says_that_it_needs_linux() {
+        let here = ["load", "sim", "policies", "report", "generate"];
+        for command in crate::manual::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(here.contains(&name) || ON_LINUX.contains(&name), "{name}");
+        }
+        for line in HELP.lines().filter_map(|line| line.trim().strip_prefix("roost ")) {
+            assert!(here.contains(&line.split(' ').next().unwrap()), "{line}");
+        }
+        assert_eq!(code_of("govern"), Exit::Unsupported.into());
+        assert_eq!(code_of("gvern"), Exit::Usage.into());
+    }
+}

@@ -17,7 +17,7 @@ mod daemon;
 mod demo;
 #[cfg(target_os = "linux")]
 mod doctor;
-#[cfg(not(target_os = "linux"))]
+#[cfg(any(test, not(target_os = "linux")))]
 mod elsewhere;
 #[cfg(test)]
 mod examples;
