@@ -522,21 +522,9 @@ fn parked_cpus_go_offline_and_all_is_as_it_was() {
         assert_eq!((status.cores, status.mode), ((1, 8), policy::governing::Mode::Searching));
     }
 
-    let clients: Vec<_> =
-        (0..4).map(|_| TcpStream::connect(("127.0.0.1", server.port)).expect("it accepts")).collect();
-    std::thread::scope(|scope| {
-        for client in &clients {
-            scope.spawn(move || {
-                let mut lines = BufReader::new(client).lines();
-                let mut writer = client;
-                while writer.write_all(b"hello\n").is_ok() && lines.next().is_some_and(|line| line.is_ok()) {}
-            });
-        }
+    load_of(&server, || {
         daemon.until("all cores", |status| status.cores.0 == 8);
         assert_eq!((online().as_str(), server.cpus().as_str(), choice().as_str()), ("0-7", "0-7", "6"));
-        for client in &clients {
-            let _ = client.shutdown(std::net::Shutdown::Both);
-        }
     });
     daemon.until("one core again", |status| status.cores.0 == 1);
     assert_eq!(online(), "0");

@@ -79,6 +79,7 @@ fn a_pod_of_version_2_is_governed_on_its_own_cpus_and_follows_its_kubelet() {
     let group = pod.0[2].to_str().expect("a text").to_owned();
     assert_eq!(found.get(UID), Some(&group));
 
+    let mut kept = pod.state();
     let wanted = ServiceConfig {
         target: Target::Cgroup(group, Some(server.port)),
         actuator: Some(ConfineActuator::Affinity),
@@ -88,7 +89,9 @@ fn a_pod_of_version_2_is_governed_on_its_own_cpus_and_follows_its_kubelet() {
     daemon.until("one core", |status| status.cores.0 == 1);
     let parked = server.cpus();
     assert!(is_within(&parked, "2-5") && parked.len() == 1, "{parked}");
+    assert_eq!(pod.state(), kept);
     pod.give("4-7");
+    *kept.last_mut().expect("its CPUs") = "4-7\n".to_owned();
     daemon.until("a core of the new set", |_| is_within(&server.cpus(), "4-7"));
     daemon.until("one core again", |status| status.cores.0 == 1 && server.cpus().len() == 1);
 
@@ -99,10 +102,9 @@ fn a_pod_of_version_2_is_governed_on_its_own_cpus_and_follows_its_kubelet() {
             cpus == "4-7"
         });
     });
-    let kept = pod.state();
+    assert_eq!(pod.state(), kept);
     println!("{}", daemon.end().join("\n"));
     assert_eq!((server.cpus().as_str(), pod.state()), ("4-7", kept));
-    assert_eq!(fs::read_to_string(pod.container().join("cpuset.cpus")).expect("its CPUs").trim(), "4-7");
     // It goes first: its process is in the pod's cgroup.
     drop(server);
     drop(pod);
