@@ -119,7 +119,7 @@ fn load<A: Asks>(
                     }
                     // Not before: this wait is a long one.
                     if plan.realtime {
-                        platform::go_first()?;
+                        platform::take_realtime_priority()?;
                     }
                     lane.phase(source, window, Some(reporter), stop)
                 };

@@ -15,25 +15,23 @@ use std::path::Path;
 /// Sockets that are watched, and a time at which waiting ends.
 pub(crate) struct Readiness(Poller);
 
-/// The events that the last [`Readiness::wait`] has seen.
-pub(crate) struct Events(polling::Events);
+/// The events that the last [`Readiness::wait`] has seen, and room to hand them on.
+pub(crate) struct Events(polling::Events, Vec<Ready>);
 
 impl Events {
     pub fn new() -> Self {
-        Self(polling::Events::new())
+        Self(polling::Events::new(), Vec::new())
     }
 
     /// Those of the last wait; then there are none.
     pub fn take(&mut self) -> impl Iterator<Item = Ready> + '_ {
-        let events = std::mem::replace(&mut self.0, polling::Events::new());
-        let ready: Vec<Ready> = events
-            .iter()
-            .map(|event| {
-                let has_ended = event.is_interrupt() || event.is_err().unwrap_or(false);
-                Ready { at: event.key, readable: event.readable || has_ended, writable: event.writable }
-            })
-            .collect();
-        ready.into_iter()
+        let Self(events, ready) = self;
+        ready.extend(events.iter().map(|event| {
+            let has_ended = event.is_interrupt() || event.is_err().unwrap_or(false);
+            Ready { at: event.key, readable: event.readable || has_ended, writable: event.writable }
+        }));
+        events.clear();
+        ready.drain(..)
     }
 }
 
@@ -114,7 +112,7 @@ pub(crate) fn settle(_number: usize, _cpu: Option<CpuId>) -> Result<(), Error> {
     Ok(())
 }
 
-pub(crate) fn go_first() -> Result<(), Error> {
+pub(crate) fn take_realtime_priority() -> Result<(), Error> {
     Err(Error::Plan("real-time priority is had on Linux alone; leave --realtime out".to_owned()))
 }
 

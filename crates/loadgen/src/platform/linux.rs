@@ -117,25 +117,22 @@ pub(crate) fn unix_address(path: &Path) -> io::Result<UnixAddress> {
 /// A socket that begins to connect, without waiting for the server.
 pub(crate) fn begin_to_connect(address: &Address) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let begun = |family, protocol, connect: &dyn Fn(&OwnedFd) -> Result<(), Errno>| {
-        let socket = socket_with(family, SocketType::STREAM, flags, protocol)?;
-        match connect(&socket) {
-            Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-            Err(cause) => Err(cause.into()),
-        }
+    let (family, protocol) = match address {
+        Address::Tcp(SocketAddr::V4(_)) => (AddressFamily::INET, Some(ipproto::TCP)),
+        Address::Tcp(SocketAddr::V6(_)) => (AddressFamily::INET6, Some(ipproto::TCP)),
+        Address::Unix(_) => (AddressFamily::UNIX, None),
     };
-    match address {
+    let socket = socket_with(family, SocketType::STREAM, flags, protocol)?;
+    let begun = match address {
         Address::Tcp(address) => {
-            let family = match address {
-                SocketAddr::V4(_) => AddressFamily::INET,
-                SocketAddr::V6(_) => AddressFamily::INET6,
-            };
-            begun(family, Some(ipproto::TCP), &|socket| {
-                set_tcp_nodelay(socket, true)?;
-                connect(socket, address)
-            })
+            set_tcp_nodelay(&socket, true)?;
+            connect(&socket, address)
         }
-        Address::Unix(address) => begun(AddressFamily::UNIX, None, &|socket| connect(socket, address)),
+        Address::Unix(address) => connect(&socket, address),
+    };
+    match begun {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(cause) => Err(cause.into()),
     }
 }
 
@@ -169,7 +166,7 @@ pub(crate) fn settle(number: usize, cpu: Option<CpuId>) -> Result<(), Error> {
 }
 
 /// From now on the calling thread goes before all that have no real-time priority.
-pub(crate) fn go_first() -> Result<(), Error> {
+pub(crate) fn take_realtime_priority() -> Result<(), Error> {
     Ok(::linux::schedule_fifo()?)
 }
 
