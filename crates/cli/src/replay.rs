@@ -12,6 +12,7 @@ use daemon::{Replay, ReplayError, ServiceConfig};
 use machine::Duration;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -36,6 +37,13 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        // A policy's is told as an error, with the line of the damaged log.
+        if !panic.location().is_some_and(|place| place.file().contains("crates/policy/")) {
+            tell(panic);
+        }
+    }));
     if quiescence::is_here(&args.folder) {
         return quiescence::replay(&args.folder, args.policy.as_deref(), args.json);
     }
