@@ -1,8 +1,8 @@
 //! One connection: its socket, the bytes not yet written, the answers not yet whole, the requests
 //! under way.
 
-use crate::platform::{UnixAddress, begin_to_connect, connect_unix, unix_address};
 use crate::protocol::Protocol;
+use crate::system::{UnixAddress, begin_to_connect, connect_unix, unix_address};
 use crate::{Error, Target};
 use machine::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

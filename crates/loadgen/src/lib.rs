@@ -37,10 +37,10 @@ mod judge;
 mod lane;
 mod outcome;
 mod plan;
-mod platform;
 mod protocol;
 mod run;
 mod source;
+mod system;
 mod table;
 mod tally;
 

@@ -8,9 +8,9 @@ use crate::connection::Address;
 use crate::judge::{Stands, judge};
 use crate::lane::{Lane, LaneInterval, Measured, Reporter, Window};
 use crate::outcome::{Interval, Outcome, Part, Percentiles, Preload, Progress, ThreadCost};
-use crate::platform::{self, thread_cpu_time};
 use crate::protocol::{Asks, store_all};
 use crate::source::{Schedule, Source};
+use crate::system::{self, thread_cpu_time};
 use crate::tally::{Tally, quantile};
 use crate::{Error, Pace, Plan};
 use machine::{CpuId, Duration, Instant, Rate, Ratio};
@@ -40,10 +40,10 @@ pub fn fill(plan: &Plan) -> Result<Preload, Error> {
 fn lanes<A: Asks>(plan: &Plan<A>) -> Result<Vec<Lane<'_, A>>, Error> {
     let protocol = plan.asks.protocol()?;
     if let Some(cpus) = &plan.cpus {
-        platform::check_cpus(cpus)?;
+        system::check_cpus(cpus)?;
     }
     plan.check()?;
-    platform::raise_descriptor_limit(plan.connections)?;
+    system::raise_descriptor_limit(plan.connections)?;
     let address = Address::find(&plan.target)?;
     let numbers = (0..u32::from(plan.threads)).collect();
     on_threads(plan, numbers, |_, number| Lane::connect(plan, protocol.clone(), number, &address))
@@ -63,7 +63,7 @@ pub(crate) fn on_threads<A: Asks, T: Send, R: Send>(
             .enumerate()
             .map(|(number, item)| {
                 scope.spawn(move || {
-                    platform::settle(number, cpu_of(plan, number))?;
+                    system::settle(number, cpu_of(plan, number))?;
                     work(number, item)
                 })
             })
@@ -110,7 +110,7 @@ fn load<A: Asks>(
             let stop = &stop;
             threads.push(scope.spawn(move || {
                 let work = || {
-                    platform::settle(number, cpu_of(plan, number))?;
+                    system::settle(number, cpu_of(plan, number))?;
                     let cpu_before = thread_cpu_time();
                     let reporter =
                         Reporter { lane: number, reports, emptied, boundaries, sent: 0, cpu_before };
@@ -119,7 +119,7 @@ fn load<A: Asks>(
                     }
                     // Not before: this wait is a long one.
                     if plan.realtime {
-                        platform::take_realtime_priority()?;
+                        system::take_realtime_priority()?;
                     }
                     lane.phase(source, window, Some(reporter), stop)
                 };

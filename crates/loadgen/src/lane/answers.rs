@@ -3,8 +3,8 @@
 use super::{Lane, REMARKS_MAX};
 use crate::Error;
 use crate::connection::Asked;
-use crate::platform::{Events, Ready};
 use crate::protocol::{Answer, Asks, Kind, Protocol, Taken};
+use crate::system::{Events, Ready};
 use machine::{Duration, Instant};
 use rustix::io::Errno;
 

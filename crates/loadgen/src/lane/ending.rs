@@ -4,8 +4,8 @@
 use super::{Lane, REMARKS_MAX};
 use crate::connection::{Asked, Connection, Pending};
 use crate::plan::TIMEOUT_MIN;
-use crate::platform::Wants;
 use crate::protocol::{Asks, Protocol};
+use crate::system::Wants;
 use machine::Instant;
 use rustix::fd::AsFd as _;
 use rustix::net::sockopt::socket_error;

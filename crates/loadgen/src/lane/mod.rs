@@ -16,9 +16,9 @@ mod waiting;
 pub(crate) use report::{LaneInterval, Reporter};
 
 use crate::connection::{Address, Backlogged, Connection};
-use crate::platform::{Events, Readiness, Wants, thread_cpu_time};
 use crate::protocol::{Asks, Protocol};
 use crate::source::Source;
+use crate::system::{Events, Readiness, Wants, thread_cpu_time};
 use crate::tally::Tally;
 use crate::{Error, Plan};
 use machine::{Duration, Instant};

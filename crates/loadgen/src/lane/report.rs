@@ -1,6 +1,6 @@
 //! The reports of a lane to the run, interval by interval.
 
-use crate::platform::thread_cpu_time;
+use crate::system::thread_cpu_time;
 use crate::tally::Tally;
 use machine::{Duration, Instant};
 use std::sync::mpsc::{Receiver, Sender};

@@ -4,9 +4,9 @@
 use super::Lane;
 use crate::Plan;
 use crate::connection::{Backlogged, Connection, Pending};
-use crate::platform::Wants;
 use crate::protocol::{Asks, Protocol};
 use crate::source::{Due, Source};
+use crate::system::Wants;
 use machine::{Duration, Instant};
 use rustix::fd::AsFd as _;
 use rustix::io::Errno;

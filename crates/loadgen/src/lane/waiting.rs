@@ -6,9 +6,9 @@
 
 use super::Lane;
 use crate::Error;
-use crate::platform::Events;
 use crate::protocol::Asks;
 use crate::source::Source;
+use crate::system::Events;
 use machine::{Duration, Instant};
 
 impl<A: Asks> Lane<'_, A> {
