@@ -17,6 +17,7 @@ use sim::outcome::Estimate;
 use sim::runner::Task;
 use sim::statistics::Difference;
 use sim::{Document, Outcome};
+use std::collections::BTreeMap;
 use study::figures::Unit;
 use study::grid::{self, Planned};
 use study::{options, paired};
@@ -38,9 +39,10 @@ pub struct Contest {
     /// for ours.
     #[serde(default)]
     pub without_agent: bool,
-    /// The paper's active workers poll; ours halt.
+    /// How ours serves, in the keys of a scenario, as `roost serve` can: active workers that halt where the
+    /// paper's poll, idle ones that steal.
     #[serde(default)]
-    pub ours_halts: bool,
+    pub ours_set: BTreeMap<String, Value>,
 }
 
 /// One run of the paper's policy, and ours beside it.
@@ -98,9 +100,8 @@ impl Contest {
         if self.without_agent {
             document = without_agent(&document)?;
         }
-        if self.ours_halts {
-            document =
-                document.with("server.active_idle", &Value::String("halt".to_owned())).map_err(usage)?;
+        for (key, value) in &self.ours_set {
+            document = document.with(key, value).map_err(usage)?;
         }
         let mut contestant = contestant.clone();
         contestant.policies = self.ours.clone();
@@ -111,6 +112,13 @@ impl Contest {
         key.scenario = grid::scenario_digest(&run)?;
         key.contestant = run.task.contestant.name.clone();
         Ok(Some(Planned { point: place.planned.point, key, run }))
+    }
+
+    /// The settings of [`Self::ours_set`] as a sentence; empty without any.
+    pub fn ours_text(&self) -> String {
+        let keys: Vec<String> =
+            self.ours_set.iter().map(|(key, value)| format!("`{key} = {value}`")).collect();
+        if keys.is_empty() { String::new() } else { format!(" Ours serves with {}.", keys.join(" and ")) }
     }
 
     /// The outcome of them; rounds in which either side has no figures are lost.

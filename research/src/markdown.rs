@@ -220,13 +220,14 @@ fn contest(text: &mut String, figured: &Figured<'_>) {
     let word = if figured.is_won() { "won" } else { "not won" };
     let _ = write!(
         text,
-        "\nFigure {}: `{}` with the tail ({}) of `{}` as its goal: **{word}**, {} of {} rounds.\n\n",
+        "\nFigure {}: `{}` with the tail ({}) of `{}` as its goal: **{word}**, {} of {} rounds.{}\n\n",
         contest.figure,
         contest.ours,
         contest.tail,
         contest.own,
         bouts.iter().filter(|bout| bout.is_won).count(),
         bouts.len(),
+        contest.ours_text(),
     );
     text.push_str(
         "| run | power | ours | in pairs | floor, ours above it | tail | ours | in pairs | |\n\

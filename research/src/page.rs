@@ -245,8 +245,12 @@ fn bouts_table(contest: &Contest, bouts: &[Bout], is_won: bool) -> Table {
         Row { name: bout.run.clone(), cells, ..Row::default() }
     };
     let word = if is_won { "won" } else { "not won" };
+    let set = contest.ours_text().replace('`', "");
     Table {
-        title: format!("Roost's own, {}, with the tail of {} as its goal: {word}", contest.ours, contest.own),
+        title: format!(
+            "Roost's own, {}, with the tail of {} as its goal: {word}.{set}",
+            contest.ours, contest.own
+        ),
         head: ["", "power", "ours", "in pairs", "floor, ours above it", "tail", "ours", "in pairs", ""]
             .map(str::to_owned)
             .to_vec(),

@@ -26,6 +26,7 @@
 //! - [`staging`]: requests held back and released together, so that the CPUs sleep together in
 //!   between.
 //! - [`stealing`]: which of a worker's requests idle workers may serve.
+//! - [`steering`]: where interrupts go while CPUs are parked.
 //! - [`quiescence`]: background work stands still while the work that the user waits for is waiting
 //!   itself.
 //! - [`check`]: the bounds of parameters, held against the values of a file.
@@ -54,6 +55,7 @@ mod sleep_state;
 pub mod spread;
 pub mod staging;
 pub mod stealing;
+pub mod steering;
 pub mod wake_plan;
 mod worker_table;
 
@@ -70,6 +72,7 @@ pub static POLICIES: &registry::Registry = &[
     &governing::UNCORE,
     &wake_plan::DEVICE_ENTRY,
     &wake_plan::KERNELS_ENTRY,
+    &steering::ENTRY,
     &quiescence::ENTRY,
     &staging::ENTRY,
 ];

@@ -129,7 +129,10 @@ pub struct Placed {
 /// Waking CPUs before a device answers.
 pub struct Anticipation {
     pub planner: wake_plan::Params,
-    /// The time that the planner subtracts; `None`: the deepest state's true exit latency.
+    /// The time that the planner subtracts; `None`: the true exit latency of the deepest state that
+    /// the CPU may enter.
     pub exit_latency: Option<Duration>,
+    /// A CPU stays awake for a late answer, so many target residencies of that state.
+    pub overtime: f64,
     pub predictor: Predictor,
 }

@@ -107,7 +107,8 @@ pub struct Responses {
 pub enum Decision {
     /// New work goes to so many cores.
     Active(u16),
-    /// The idle states of active and of parked cores; `None`: the deepest.
+    /// The idle states of active and of parked cores; `None`: the deepest. A CPU whose own timer is near
+    /// enters none that would not pay until then.
     IdleStates {
         active: CstateIndex,
         parked: Option<CstateIndex>,

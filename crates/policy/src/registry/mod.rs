@@ -162,6 +162,7 @@ pub enum Question {
     Uncore,
     Waking,
     Device,
+    Interrupts,
     Background,
     Admission,
 }
@@ -175,6 +176,7 @@ impl fmt::Display for Question {
             Self::Uncore => "how fast the uncore runs",
             Self::Waking => "when to wake",
             Self::Device => "when a device answers",
+            Self::Interrupts => "where interrupts go",
             Self::Background => "what is held back",
             Self::Admission => "when requests are let in",
         })

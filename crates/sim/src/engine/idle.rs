@@ -82,6 +82,34 @@ impl Sleepers {
     pub fn deepest(&self) -> u8 {
         (self.table.len() - 1) as u8
     }
+
+    /// The deepest state that a CPU may enter.
+    pub fn deepest_of(&self, is_active: bool) -> u8 {
+        match self.settled {
+            Some((active, parked)) => {
+                if is_active {
+                    active
+                } else {
+                    parked
+                }
+            }
+            None => self.deepest(),
+        }
+    }
+
+    /// A settled state is an idle limit, so a sleep that the CPU's own timer will end is no deeper than
+    /// pays until then; `None`: none pays.
+    fn settled_until(&self, timer: Duration, is_active: bool) -> Option<u8> {
+        let settled = usize::from(self.deepest_of(is_active));
+        let state = (0..=settled).rev().find(|&state| self.table.target_residency(state) <= timer)?;
+        Some(state as u8)
+    }
+
+    /// Its true exit latency and its target residency.
+    pub fn costs_of(&self, state: u8) -> (u64, Duration) {
+        let state = usize::from(state);
+        (self.true_exit_ns[state], self.table.target_residency(state))
+    }
 }
 
 impl Engine {
@@ -100,13 +128,15 @@ impl Engine {
             self.delay_idle(cpu);
             return self.fall_asleep(cpu, self.sleepers.deepest(), NEVER);
         }
-        if let Some((active, parked)) = self.sleepers.settled {
-            let state = if self.active.contains(cpu) { active } else { parked };
-            return self.fall_asleep(cpu, state, NEVER);
+        let own = self.cores[cpu].timer_ns.saturating_sub(now);
+        if self.sleepers.settled.is_some() {
+            return match self.sleepers.settled_until(Duration::from_nanos(own), self.active.contains(cpu)) {
+                Some(state) => self.fall_asleep(cpu, state, NEVER),
+                None => self.spin(cpu, NEVER),
+            };
         }
         let limit_ns = self.cores[cpu].limit_ns;
         let next_tick = self.sleepers.tick.next_after(now) - now;
-        let own = self.cores[cpu].timer_ns.saturating_sub(now);
         let next_timer = (self.sleepers.timer.next_after(now) - now).min(own);
         match &mut self.sleepers.kind {
             Kind::Governors(governors) => {

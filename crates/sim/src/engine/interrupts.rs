@@ -94,13 +94,15 @@ impl Engine {
 
     /// The CPU that an interrupt lands on.
     pub(super) fn target(&self, on: &Target, connection: u32, same: usize) -> usize {
-        match on {
+        let cpu = match on {
             Target::Same => same,
             Target::Cpu(cpu) => usize::from(*cpu).min(self.hardware.cpus() - 1),
             // Multiplied by an odd constant: neighbouring connections are spread.
             Target::Spread => spread(connection) % self.hardware.cpus(),
             Target::Active => self.nth_active(spread(connection)),
-        }
+        };
+        let is_moved = self.steers && !self.active.contains(cpu);
+        if is_moved { self.nth_active(spread(connection)) } else { cpu }
     }
 
     /// A request comes in through the network card.

@@ -198,6 +198,8 @@ pub struct Engine {
     active: CpuSet,
     /// How many they are: asked for each request, and counting bits takes its time.
     active_count: usize,
+    /// The interrupts of parked CPUs go to active ones.
+    steers: bool,
     /// Idle CPUs: first those that poll, then by state.
     idle: IdleSets,
     jobs: Jobs,

@@ -3,7 +3,7 @@
 //! When a request calls the device, a predictor says when the answer will come, and the planner
 //! turns that into a time for which the CPUs on its way are kept awake: the one that takes the
 //! device's interrupt, and the one whose thread waits. They wake early enough to be up, poll until
-//! the event comes, and may sleep again if it does not.
+//! the event comes, and may sleep again if it does not come in time.
 
 use super::event_queue::NEVER;
 use super::{Doing, Engine, Later, Setup};
@@ -16,6 +16,9 @@ use policy::wake_plan::{self, CpuCosts, Planner, Predictor, Principal, RequestId
 pub(super) struct PreWake {
     planner: Planner,
     predictor: Predictor,
+    /// The time that the planner subtracts, if it is the same for each state.
+    exit_latency: Option<Duration>,
+    overtime: f64,
     /// Indexed by the place of the request.
     calls: Vec<Option<Call>>,
     timer_ns: u64,
@@ -31,7 +34,8 @@ const BYTES: u64 = 4096;
 
 impl PreWake {
     pub fn new(setup: &Setup) -> Option<Self> {
-        let kind::Anticipation { planner, exit_latency, predictor } = setup.policies.anticipation(setup)?;
+        let kind::Anticipation { planner, exit_latency, overtime, predictor } =
+            setup.policies.anticipation(setup)?;
         let platform = &setup.platform;
         let deepest = platform.cstates.0.last()?;
         let awake = platform.frequencies.points.last()?.power;
@@ -42,7 +46,8 @@ impl PreWake {
             power: awake,
         };
         let costs: Vec<CpuCosts> = (0..platform.cpus()).map(costs).collect();
-        Some(Self { planner: Planner::new(planner, &costs), predictor, calls: Vec::new(), timer_ns: NEVER })
+        let planner = Planner::new(planner, &costs);
+        Some(Self { planner, predictor, exit_latency, overtime, calls: Vec::new(), timer_ns: NEVER })
     }
 }
 
@@ -50,13 +55,20 @@ impl Engine {
     /// A request calls the device: `handler` takes the interrupt, `core` waits.
     pub(super) fn foresee_device(&mut self, request: u32, core: usize, handler: usize) {
         let now = Instant::from_nanos(self.now);
+        let states = [handler, core].map(|cpu| self.sleepers.deepest_of(self.active.contains(cpu)));
         let Some(pre_wake) = &mut self.pre_wake else { return };
         let (call, prediction) = pre_wake.predictor.handle_call(now, BYTES);
         let mut windows = [None; 2];
         if let Some(prediction) = prediction {
             let cpus: &[usize] = if core == handler { &[core] } else { &[handler, core] };
-            for (window, &cpu) in windows.iter_mut().zip(cpus) {
-                let wanted = prediction.request(Principal(0), CpuId(cpu as u16), now);
+            for ((window, &cpu), state) in windows.iter_mut().zip(cpus).zip(states) {
+                let cpu = CpuId(cpu as u16);
+                let (exit_ns, residency) = self.sleepers.costs_of(state);
+                if pre_wake.exit_latency.is_none() {
+                    pre_wake.planner.handle_exit_latency(cpu, Duration::from_nanos(exit_ns));
+                }
+                let mut wanted = prediction.request(Principal(0), cpu, now);
+                wanted.stay += residency.scale(pre_wake.overtime);
                 // Refused: it will be woken by the event itself, as without us.
                 *window = pre_wake.planner.handle_request(now, &wanted).ok();
             }

@@ -84,6 +84,7 @@ impl Engine {
             pieces: Default::default(),
             active,
             active_count: setup.workers,
+            steers: setup.policies.steers(),
             idle,
             next: Task::default(),
             next_at: NEVER,

@@ -303,6 +303,11 @@ impl Policies {
         })
     }
 
+    /// The interrupts of parked CPUs go to active ones.
+    pub fn steers(&self) -> bool {
+        self.answers(Question::Interrupts)
+    }
+
     /// The service has all that the policies need.
     pub fn check_fit(&self, setup: &Setup) -> Result<(), PolicyError> {
         let needs = |key: &str, problem: &str, fix: &str| {

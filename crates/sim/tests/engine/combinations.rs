@@ -53,11 +53,16 @@ fn any_line() -> impl Strategy<Value = String> {
     ]);
     let time = one_of(&["", "", "", "dynsleep", "udpm", "staged", "anticipate", "quiesce"]);
     let uncore = one_of(&["", "", "", "uncore"]);
-    (cores, idle, clock, time, uncore).prop_map(|(cores, idle, clock, time, uncore)| {
-        let words: Vec<&str> =
-            [cores, idle, clock, time, uncore].into_iter().filter(|word| !word.is_empty()).collect();
-        if words.is_empty() { "menu".to_owned() } else { words.join(" + ") }
-    })
+    let interrupts = one_of(&["", "", "", "steer"]);
+    (cores, idle, clock, time, uncore, interrupts).prop_map(
+        |(cores, idle, clock, time, uncore, interrupts)| {
+            let words: Vec<&str> = [cores, idle, clock, time, uncore, interrupts]
+                .into_iter()
+                .filter(|word| !word.is_empty())
+                .collect();
+            if words.is_empty() { "menu".to_owned() } else { words.join(" + ") }
+        },
+    )
 }
 
 fn any_document() -> impl Strategy<Value = Document> {

@@ -7,11 +7,16 @@ use sim::{Document, Outcome};
 /// One client on one CPU, whose requests compute for 20 us and wait for 540, more or less; the deep
 /// state takes 100 us to leave.
 fn run(policies: &str, requests: u32) -> Outcome {
+    run_on("\"same\"", policies, requests)
+}
+
+/// Whose device answers to these CPUs.
+fn run_on(on: &str, policies: &str, requests: u32) -> Outcome {
     let text = format!(
-        "[machine]\npreset = \"a10-6800k\"\n[server]\nworkers = 1\n[server.clients]\ncount = 1\ntimer = true\n\
-         think = {{ deterministic = \"1us\" }}\n[server.device]\n\
-         latency = {{ distribution = \"uniform\", from = \"515us\", to = \"565us\" }}\n\
-         interrupt = \"3us\"\non = \"same\"\n[workload]\nservice = {{ deterministic = \"20us\" }}\n\
+        "goal = \"1ms@p99\"\n[machine]\npreset = \"a10-6800k\"\n[server]\nworkers = 1\n\
+         [server.clients]\ncount = 1\ntimer = true\nthink = {{ deterministic = \"1us\" }}\n\
+         [server.device]\nlatency = {{ distribution = \"uniform\", from = \"515us\", to = \"565us\" }}\n\
+         interrupt = \"3us\"\non = {on}\n[workload]\nservice = {{ deterministic = \"20us\" }}\n\
          [params.menu]\ntick = \"1ns\"\n[run]\nrequests = {requests}\n"
     );
     let document = Document::parse("device.toml".as_ref(), &text, &Estimates::default()).expect("a scenario");
@@ -37,4 +42,32 @@ fn a_closed_loop_has_a_history_and_an_interval_for_its_power() {
     assert!((64..=512).contains(&outcome.points.len()), "{} samples", outcome.points.len());
     let half_width = outcome.power.cpu_half_width_watts.expect("an interval");
     assert!(half_width < 0.05 * outcome.power.cpu_watts, "{half_width} W");
+}
+
+#[test]
+fn an_interrupt_of_a_parked_cpu_goes_to_the_one_that_serves() {
+    let [same, away, steered] =
+        [("\"same\"", "deep"), ("{ cpu = 2 }", "deep"), ("{ cpu = 2 }", "deep + steer")]
+            .map(|(on, policies)| run_on(on, policies, 6_000));
+    let medians = [&same, &away, &steered].map(median_us);
+    assert!(medians[1] > medians[0] + 80.0, "another exit from the deep state: {medians:?} us");
+    assert_eq!(steered.responses, same.responses);
+    assert_eq!(steered.power.cores_watts, same.power.cores_watts);
+}
+
+#[test]
+fn a_late_answer_finds_the_cpu_awake() {
+    let p99_us = |policies: &str| run(policies, 40_000).responses.p99_ns.expect("a tail").value / 1e3;
+    let (awake, stock) = (p99_us("poll + anticipate-kernels"), p99_us("deep + anticipate-kernels-paper"));
+    let overtime = p99_us("deep + anticipate-kernels");
+    assert!(stock > awake + 60.0, "one in twenty comes after its window: {stock} us, {awake} awake");
+    assert!(overtime < awake + 10.0, "{overtime} us, {awake} awake, {stock} without");
+}
+
+/// The pause of a microsecond between two requests is a timer that the CPU knows of.
+#[test]
+fn a_plan_of_a_deep_state_does_not_enter_it_for_a_timer_that_is_near() {
+    let rates =
+        ["menu + anticipate-kernels", "joint + anticipate-kernels"].map(|line| run(line, 40_000).rate);
+    assert!(rates[1] > rates[0] * 0.98, "{rates:?} requests/s");
 }

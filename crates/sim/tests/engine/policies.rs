@@ -18,7 +18,7 @@ fn every_policy_runs() {
         ];
         match word {
             "peafowl" | "peafowl-paper" | "joint-store" => set.push(("server.dispatch", text("connections"))),
-            "anticipate" | "anticipate-paper" | "anticipate-kernels" | "quiesce" => set.push((
+            word if word.starts_with("anticipate") || word == "quiesce" => set.push((
                 "server.device",
                 table("latency = { distribution = \"lognormal\", mean = \"100us\", cv = 0.05 }\ninterrupt = \"1us\""),
             )),
