@@ -134,6 +134,7 @@ const EXIT_LATENCY: Parameter =
 
 const OVERTIME: Parameter =
     number("overtime", "kept awake for a late answer, in target residencies of the state it would enter")
+        .within(0.0, 10.0)
         .source(
             "ours: to stay costs no more then than to wake once more; zero in the paper, and live, \
              where the end of a disk's operation wakes no thread",

@@ -85,16 +85,8 @@ impl Sleepers {
 
     /// The deepest state that a CPU may enter.
     pub fn deepest_of(&self, is_active: bool) -> u8 {
-        match self.settled {
-            Some((active, parked)) => {
-                if is_active {
-                    active
-                } else {
-                    parked
-                }
-            }
-            None => self.deepest(),
-        }
+        let settled = self.settled.map(|(active, parked)| if is_active { active } else { parked });
+        settled.unwrap_or(self.deepest())
     }
 
     /// A settled state is an idle limit, so a sleep that the CPU's own timer will end is no deeper than
