@@ -14,7 +14,7 @@ use super::event_queue::NEVER;
 use super::setup::{Closed, Measured, Pause, Phases, Setup};
 use super::task::Task;
 use super::{Engine, Interrupt, Later, Then};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use workload::Jobs;
 
 /// The clients' side of the connections.
@@ -23,6 +23,10 @@ pub(super) struct Clients {
     /// When each client of a cycle sent last.
     sent_ns: Vec<u64>,
     lines: Vec<Line>,
+    /// Of clients that pause by a timer of their CPU: the CPU, when the timer is due, and whose it is.
+    timers: BTreeSet<(usize, u64, u32)>,
+    /// The CPU of each such client's last timer, and when that was due.
+    armed: Vec<(usize, u64)>,
     /// Requests that wait at clients and are in no queue of the server yet.
     unsent: u64,
 }
@@ -37,9 +41,12 @@ impl Clients {
     pub fn new(setup: &Setup, jobs: &Jobs) -> Self {
         let cycles = setup.closed.as_ref().filter(|closed| matches!(closed.pause, Pause::Cycle { .. }));
         let lines = if setup.depth.is_some() { jobs.connections() as usize } else { 0 };
+        let timers = setup.closed.as_ref().filter(|closed| closed.timer);
         Self {
             sent_ns: vec![0; cycles.map_or(0, |closed| closed.clients as usize)],
             lines: vec![Line::default(); lines],
+            timers: BTreeSet::new(),
+            armed: vec![(0, 0); timers.map_or(0, |closed| closed.clients as usize)],
             unsent: 0,
         }
     }
@@ -48,6 +55,12 @@ impl Clients {
     #[inline]
     pub fn unsent(&self) -> u64 {
         self.unsent
+    }
+
+    /// The next timer of a CPU.
+    fn next_timer(&self, cpu: usize) -> u64 {
+        let next = self.timers.range((cpu, 0, 0)..).next();
+        next.filter(|(of, ..)| *of == cpu).map_or(NEVER, |(_, at, _)| *at)
     }
 }
 
@@ -105,7 +118,9 @@ impl Engine {
     fn send_at(&mut self, client: u32, at: u64) {
         if let Some(closed) = self.setup.closed.as_ref().filter(|closed| closed.timer) {
             let cpu = self.nth_active(closed.connection(client) as usize);
-            self.cores[cpu].timer_ns = self.cores[cpu].timer_ns.min(at);
+            self.clients.timers.insert((cpu, at, client));
+            self.clients.armed[client as usize] = (cpu, at);
+            self.cores[cpu].timer_ns = self.clients.next_timer(cpu);
         }
         self.events.add(at, Later::Client { client });
     }
@@ -115,9 +130,10 @@ impl Engine {
         if !closed.timer {
             return self.send_again(client);
         }
-        // Its CPU wakes for the timer first, if it sleeps.
-        let cpu = self.nth_active(closed.connection(client) as usize);
-        self.cores[cpu].timer_ns = NEVER;
+        // Its CPU wakes for the timer first, if it sleeps, and if it is parked meanwhile.
+        let (cpu, at) = self.clients.armed[client as usize];
+        self.clients.timers.remove(&(cpu, at, client));
+        self.cores[cpu].timer_ns = self.clients.next_timer(cpu);
         self.interrupt(cpu, Interrupt { cost_ns: 0, then: Then::Send { client } });
     }
 

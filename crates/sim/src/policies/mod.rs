@@ -359,6 +359,11 @@ impl Policies {
         if self.answers(Question::Device) && setup.device.is_none() {
             return needs("server.device", "foresees the answers of a device, and there is none", ADD_DEVICE);
         }
+        let naps = self.chosen.iter().any(|chosen| matches!(chosen.entry.make, Make::Nap(_)));
+        if naps && setup.closed.as_ref().is_some_and(|closed| closed.timer) {
+            let problem = "stops the CPUs whose timers the clients wait for";
+            return needs("server.clients.timer", problem, "leave server.clients.timer out");
+        }
         if self.answers(Question::Background) && setup.device.is_none() {
             let problem = "acts while requests wait for a device, and there is none";
             return needs("server.device", problem, ADD_DEVICE);

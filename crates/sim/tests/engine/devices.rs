@@ -71,3 +71,16 @@ fn a_plan_of_a_deep_state_does_not_enter_it_for_a_timer_that_is_near() {
         ["menu + anticipate-kernels", "joint + anticipate-kernels"].map(|line| run(line, 40_000).rate);
     assert!(rates[1] > rates[0] * 0.98, "{rates:?} requests/s");
 }
+
+/// Each client's pause is a timer of the CPU that it was armed on, however many there are, and parked or not.
+#[test]
+fn no_cpu_polls_for_a_timer_that_is_over_nor_naps_through_it() {
+    let text = "goal = \"1ms@p99\"\n[machine]\npreset = \"xeon-e5-2620-v3\"\n[server]\nworkers = 8\n\
+                [server.clients]\ncount = 12\ntimer = true\nthink = { exponential = \"400us\" }\n\
+                [workload]\nservice = { exponential = \"60us\" }\n[run]\nrequests = 60_000\n";
+    let document = Document::parse("timers.toml".as_ref(), text, &Estimates::default()).expect("a scenario");
+    let outcome = task(document.clone(), "joint", 1).run().expect("it runs");
+    assert!(outcome.polling < 0.01, "{} of all time", outcome.polling);
+    let refused = task(document, "powernap", 1).run().unwrap_err().to_string();
+    assert!(refused.contains("leave server.clients.timer out"), "{refused}");
+}
