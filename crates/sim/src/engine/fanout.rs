@@ -175,7 +175,7 @@ impl Engine {
             self.phase(request, Phase::Blocks);
         }
         if self.pre_wake.is_some() {
-            let handler = self.target(&on, request, core);
+            let handler = self.target(&on, ticket, core);
             self.foresee_device(request, core, handler);
         }
         if wait == Wait::Spin {
@@ -194,7 +194,7 @@ impl Engine {
         match wait {
             Wait::Spin => self.resume(request),
             Wait::Block => {
-                let cpu = self.target(&on, request, usize::from(pieces.core));
+                let cpu = self.target(&on, pieces.ticket, usize::from(pieces.core));
                 self.interrupt(cpu, Interrupt { cost_ns, then: Then::Resume(request) });
             }
         }

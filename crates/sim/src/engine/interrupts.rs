@@ -92,17 +92,17 @@ impl Engine {
         }
     }
 
-    /// The CPU that an interrupt lands on.
-    pub(super) fn target(&self, on: &Target, connection: u32, same: usize) -> usize {
+    /// The CPU that an interrupt lands on: of a connection, or of one call of a device.
+    pub(super) fn target(&self, on: &Target, of: u32, same: usize) -> usize {
         let cpu = match on {
             Target::Same => same,
             Target::Cpu(cpu) => usize::from(*cpu).min(self.hardware.cpus() - 1),
             // Multiplied by an odd constant: neighbouring connections are spread.
-            Target::Spread => spread(connection) % self.hardware.cpus(),
-            Target::Active => self.nth_active(spread(connection)),
+            Target::Spread => spread(of) % self.hardware.cpus(),
+            Target::Active => self.nth_active(spread(of)),
         };
         let is_moved = self.steers && !self.active.contains(cpu);
-        if is_moved { self.nth_active(spread(connection)) } else { cpu }
+        if is_moved { self.nth_active(spread(of)) } else { cpu }
     }
 
     /// A request comes in through the network card.
@@ -167,6 +167,6 @@ impl Engine {
     }
 }
 
-fn spread(connection: u32) -> usize {
-    (connection.wrapping_mul(0x9e37_79b1) >> 16) as usize
+fn spread(of: u32) -> usize {
+    (of.wrapping_mul(0x9e37_79b1) >> 16) as usize
 }
