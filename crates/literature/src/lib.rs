@@ -34,6 +34,8 @@ pub static POLICIES: &policy::registry::Registry = &[
     &frequency::crescendo::ENTRY,
     &frequency::adrenaline::ENTRY,
     &frequency::predicted::ENTRY,
+    &frequency::nmap::ENTRY,
+    &frequency::eco_faas::ENTRY,
     &timing::sleep_scale::ENTRY,
     &timing::dyn_sleep::ENTRY,
     &timing::udpm::ENTRY,

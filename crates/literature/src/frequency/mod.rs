@@ -12,12 +12,16 @@
 //!   it cheapest.
 //! - [`predicted`]: the slowest operating point at which a request ends in time by a prediction, which
 //!   errs.
+//! - [`eco_faas`]: pools of cores, each at one operating point for a while.
+//! - [`nmap`]: the fastest for a core at which requests queue up, else ondemand.
 //! - [`adrenaline`]: a boost for requests that have waited for their class's threshold.
 
 pub mod adrenaline;
 pub mod crescendo;
+pub mod eco_faas;
 pub mod fixed;
 pub mod fixed_pace;
+pub mod nmap;
 pub mod ondemand;
 pub mod predicted;
 pub mod rubik;

@@ -143,7 +143,7 @@ impl PerCore {
         Self::of(making.params(), making.points(), making.cores(), making.cpus())
     }
 
-    fn of(params: Params, points: PointTable, cores: usize, cpus: usize) -> Self {
+    pub(super) fn of(params: Params, points: PointTable, cores: usize, cpus: usize) -> Self {
         let governor = Ondemand::new(params);
         let core = Core { due: Instant::ZERO + governor.period(), governor, looked: Instant::ZERO };
         let (cores, busy) = (vec![core; cores], vec![Duration::ZERO; cpus]);

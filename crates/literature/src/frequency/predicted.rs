@@ -107,7 +107,12 @@ impl Params {
 
     /// The operating point for a request whose computing is predicted to take so long at the nominal
     /// frequency and may take `time_ns`, and the time until it changes to the fastest.
-    fn choose(&self, predicted_ns: f64, time_ns: f64, points: &PointTable) -> (PointIndex, Option<f64>) {
+    pub(super) fn choose(
+        &self,
+        predicted_ns: f64,
+        time_ns: f64,
+        points: &PointTable,
+    ) -> (PointIndex, Option<f64>) {
         let fastest = (points.fastest(), None);
         let top = points.speed(points.fastest());
         let time_ns = time_ns - self.dvfs_delay.as_nanos() as f64;
@@ -125,7 +130,7 @@ impl Params {
     }
 
     /// The prediction over the truth: lognormal, always the same for the same request.
-    fn factor(&self, request: &Request) -> f64 {
+    pub(super) fn factor(&self, request: &Request) -> f64 {
         // SplitMix64's output function over the request's time and length (Steele et al., OOPSLA 2014).
         let mixed = |seed: u64| {
             let step = |z: u64, shift: u32, by: u64| (z ^ (z >> shift)).wrapping_mul(by);

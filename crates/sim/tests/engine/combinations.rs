@@ -49,6 +49,8 @@ fn any_line() -> impl Strategy<Value = String> {
         "hurry-up",
         "adrenaline",
         "gemini-like",
+        "nmap-like",
+        "ecofaas-like",
         "sleepscale",
     ]);
     let time = one_of(&["", "", "", "dynsleep", "udpm", "staged", "anticipate", "quiesce"]);

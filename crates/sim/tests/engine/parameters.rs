@@ -1,7 +1,7 @@
 //! Every parameter of every policy, with every kind of nonsense for its type.
 
 use literature::cores::{auto_scale, dream_weaver, lavd};
-use literature::frequency::{adrenaline, ondemand, predicted, rubik, schedutil};
+use literature::frequency::{adrenaline, eco_faas, nmap, ondemand, predicted, rubik, schedutil};
 use literature::idle::{MenuFeedbackParams, MenuParams, TeoFeedbackParams, TeoParams};
 use literature::timing::{dyn_sleep, sleep_scale, udpm};
 use policy::carb;
@@ -145,6 +145,8 @@ fn no_parameter_of_any_policy_takes_what_cannot_be() {
     check(&faults("adrenaline", &adrenaline::Params::default(), &[]));
     let predicted = ["dvfs_delay", "error", "second_step", "budget_gain"];
     check(&faults("retail-like", &predicted::Params::default(), &predicted));
+    check(&faults("nmap-like", &nmap::Params::default(), &["polled_most", "polled_ratio"]));
+    check(&faults("ecofaas-like", &eco_faas::Params::default(), &["error"]));
     check(&faults("sleepscale", &sleep_scale::Params::default(), &[]));
     check(&faults("dynsleep", &dyn_sleep::Params::default(), &[]));
     check(&faults("udpm", &udpm::Params::default(), &["least_sleep", "switch"]));

@@ -39,6 +39,8 @@ fn an_idle_sibling_asks_for_no_clock() {
         "crescendo",
         "adrenaline",
         "retail-like",
+        "nmap-like",
+        "ecofaas-like",
     ];
     for clock in clocks {
         let more: &[_] = if clock == "sensitivity" { std::slice::from_ref(&slack) } else { &[] };
