@@ -15,6 +15,7 @@ use report::exit::usage;
 use serde::{Deserialize, Serialize};
 use sim::outcome::Estimate;
 use sim::runner::Task;
+use sim::scenario::Contestant;
 use sim::statistics::Difference;
 use sim::{Document, Outcome};
 use std::collections::BTreeMap;
@@ -43,6 +44,9 @@ pub struct Contest {
     /// paper's poll, idle ones that steal.
     #[serde(default)]
     pub ours_set: BTreeMap<String, Value>,
+    /// Both runs have so many times the figure's requests, where those are too few for an interval.
+    #[serde(default = "once")]
+    pub longer: u32,
 }
 
 /// One run of the paper's policy, and ours beside it.
@@ -50,8 +54,14 @@ pub struct Contest {
 pub struct Round {
     /// The paper's place on the board.
     pub place: usize,
-    /// Ours, if the paper's run has a tail.
+    /// The paper's policy there, as long as the contest has it.
+    pub theirs: Planned,
+    /// Ours, once the paper's run has a tail.
     pub ours: Option<Planned>,
+}
+
+fn once() -> u32 {
+    1
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -85,16 +95,37 @@ impl Contest {
         self.power.parse().map_err(usage)
     }
 
-    /// The rounds of a figure whose own runs have been made.
-    pub fn rounds(&self, board: &Board, runs: &Runs) -> Result<Vec<Round>> {
+    /// The rounds of a figure, without ours.
+    pub fn rounds(&self, board: &Board) -> Result<Vec<Round>> {
         let places = board.places.iter().enumerate().filter(|(_, place)| place.policies == self.own);
-        places.map(|(index, place)| Ok(Round { place: index, ours: self.round(place, runs)? })).collect()
+        let round = |(index, place): (usize, &Place)| {
+            let theirs = if self.longer == 1 { place.planned.clone() } else { self.long(place)? };
+            Ok(Round { place: index, theirs, ours: None })
+        };
+        places.map(round).collect()
     }
 
-    fn round(&self, place: &Place, runs: &Runs) -> Result<Option<Planned>> {
-        let tail = runs.of(&place.planned).and_then(|outcome| self.tail().ok()?.of(outcome));
+    fn long(&self, place: &Place) -> Result<Planned> {
+        let mut contestant = place.planned.run.task.contestant.clone();
+        let requests = contestant.document.scenario().map_err(usage)?.run.requests;
+        let requests = Value::Integer((requests * u64::from(self.longer)) as i64);
+        contestant.document = contestant.document.with("run.requests", &requests).map_err(usage)?;
+        contestant.name = format!("{} (longer)", place.contestant);
+        beside(place, contestant)
+    }
+
+    /// Sets ours of each round whose other run has been made: its tail is ours's goal.
+    pub fn challenge(&self, board: &Board, rounds: &mut [Round], runs: &Runs) -> Result<()> {
+        for round in rounds {
+            round.ours = self.ours(&board.places[round.place], &round.theirs, runs)?;
+        }
+        Ok(())
+    }
+
+    fn ours(&self, place: &Place, theirs: &Planned, runs: &Runs) -> Result<Option<Planned>> {
+        let tail = runs.of(theirs).and_then(|outcome| self.tail().ok()?.of(outcome));
         let Some(tail) = tail else { return Ok(None) };
-        let contestant = &place.planned.run.task.contestant;
+        let mut contestant = theirs.run.task.contestant.clone();
         let goal = format!("{}ns@{}", (tail.value * AIM).round(), self.tail);
         let mut document = contestant.document.with("goal", &Value::String(goal)).map_err(usage)?;
         if self.without_agent {
@@ -103,22 +134,23 @@ impl Contest {
         for (key, value) in &self.ours_set {
             document = document.with(key, value).map_err(usage)?;
         }
-        let mut contestant = contestant.clone();
         contestant.policies = self.ours.clone();
         contestant.name = format!("{} (ours)", place.contestant);
         contestant.document = document;
-        let run = options::task(contestant)?;
-        let mut key = place.planned.key.clone();
-        key.scenario = grid::scenario_digest(&run)?;
-        key.contestant = run.task.contestant.name.clone();
-        Ok(Some(Planned { point: place.planned.point, key, run }))
+        beside(place, contestant).map(Some)
     }
 
-    /// The settings of [`Self::ours_set`] as a sentence; empty without any.
-    pub fn ours_text(&self) -> String {
+    /// What else differs from the figure, in sentences; empty if nothing does.
+    pub fn differences(&self) -> String {
         let keys: Vec<String> =
             self.ours_set.iter().map(|(key, value)| format!("`{key} = {value}`")).collect();
-        if keys.is_empty() { String::new() } else { format!(" Ours serves with {}.", keys.join(" and ")) }
+        let set = if keys.is_empty() {
+            String::new()
+        } else {
+            format!(" Ours serves with {}.", keys.join(" and "))
+        };
+        let longer = self.longer;
+        if longer == 1 { set } else { format!("{set} Both have {longer} times the figure's requests.") }
     }
 
     /// The outcome of them; rounds in which either side has no figures are lost.
@@ -128,7 +160,7 @@ impl Contest {
         let bout = |round: &Round| {
             let place = &board.places[round.place];
             let sides =
-                [Some(&place.planned), round.ours.as_ref()].map(|side| side.and_then(|side| runs.of(side)));
+                [Some(&round.theirs), round.ours.as_ref()].map(|side| side.and_then(|side| runs.of(side)));
             let of =
                 |metric: &Metric| sides.map(|side| side.and_then(|run| metric.of(run)).unwrap_or(nothing));
             let pairs = |metric: &Metric| match (metric, sides) {
@@ -200,6 +232,15 @@ impl Bout {
 /// is a fiftieth lower: more than the tails of these runs are uncertain by, and to ours's
 /// disadvantage.
 const AIM: f64 = 0.98;
+
+/// A run of a place beside its own, such as ours.
+fn beside(place: &Place, contestant: Contestant) -> Result<Planned> {
+    let run = options::task(contestant)?;
+    let mut key = place.planned.key.clone();
+    key.scenario = grid::scenario_digest(&run)?;
+    key.contestant = run.task.contestant.name.clone();
+    Ok(Planned { point: place.planned.point, key, run })
+}
 
 /// A scenario without the last of its background work.
 fn without_agent(document: &Document) -> Result<Document> {

@@ -229,24 +229,25 @@ pub fn reproduce<'a>(
         }
     }
     let contest_of = |study: &Study| library.contests.iter().find(|contest| contest.is_of(study));
-    // All is planned but ours, whose goals are tails that are still to be found: of each the paper's own
-    // run is as long.
-    let own = || planned.iter().flat_map(|(_, board)| board.places.iter().map(|place| &place.planned));
+    // All is planned but ours, whose goals are tails that are still to be found.
+    let mut contests: Vec<Option<(&Contest, Vec<Round>)>> = Vec::new();
+    for (study, board) in &planned {
+        let rounds = |contest: &'a Contest| Ok::<_, anyhow::Error>((contest, contest.rounds(board)?));
+        contests.push(contest_of(study).map(rounds).transpose()?);
+    }
+    challenge(&planned, &mut contests, runs)?;
+    let theirs: Vec<_> = rounds_of(&contests).map(|round| round.theirs.clone()).collect();
+    let own = || {
+        let places = planned.iter().flat_map(|(_, board)| board.places.iter().map(|place| &place.planned));
+        places.chain(&theirs)
+    };
     let varied = || plans.iter().flatten().flat_map(Plan::runs);
     let corrected = || undone.iter().flat_map(corrections::Plan::runs);
     let to_come = runs.missing(own().chain(varied()).chain(corrected()));
-    let opponents = || {
-        let boards =
-            planned.iter().filter_map(|(study, board)| contest_of(study).map(|contest| (contest, board)));
-        let of = |(contest, board): (&'a Contest, &'_ Board)| -> Result<Vec<f64>> {
-            let rounds = contest.rounds(board, runs)?;
-            let is_open = |round: &&Round| round.ours.as_ref().is_none_or(|ours| runs.of(ours).is_none());
-            let cost = |round: &Round| runs::requests(&board.places[round.place].planned);
-            Ok(rounds.iter().filter(is_open).map(cost).collect())
-        };
-        boards.map(of).collect::<Result<Vec<_>>>().map(|costs| costs.concat())
-    };
-    let opponents = opponents()?;
+    // Each as long as the paper's own.
+    let is_open = |round: &&Round| round.ours.as_ref().is_none_or(|ours| runs.of(ours).is_none());
+    let opponents: Vec<f64> =
+        rounds_of(&contests).filter(is_open).map(|round| runs::requests(&round.theirs)).collect();
     let requests = to_come.iter().map(|planned| runs::requests(planned)).chain(opponents.iter().copied());
     let threads = request
         .threads
@@ -256,17 +257,8 @@ pub fn reproduce<'a>(
     let missing = runs.missing(own());
     runs.make(&missing, threads, &progress)?;
     // The paper's policy first: its tail is ours's goal.
-    let mut contests: Vec<Option<(&Contest, Vec<Round>)>> = Vec::new();
-    for (study, board) in &planned {
-        let rounds = |contest: &'a Contest| Ok::<_, anyhow::Error>((contest, contest.rounds(board, runs)?));
-        contests.push(contest_of(study).map(rounds).transpose()?);
-    }
-    let ours = || {
-        contests
-            .iter()
-            .flatten()
-            .flat_map(|(_, rounds)| rounds.iter().filter_map(|round| round.ours.as_ref()))
-    };
+    challenge(&planned, &mut contests, runs)?;
+    let ours = || rounds_of(&contests).filter_map(|round| round.ours.as_ref());
     let missing = runs.missing(ours());
     runs.make(&missing, threads, &progress)?;
     let missing = runs.missing(varied());
@@ -280,7 +272,8 @@ pub fn reproduce<'a>(
     }
     for (at, contest) in contests.iter().enumerate() {
         let rounds = contest.iter().flat_map(|(_, rounds)| rounds);
-        cost.add(at, Part::Ours, rounds.filter_map(|round| round.ours.as_ref()), runs);
+        let both = rounds.flat_map(|round| [Some(&round.theirs), round.ours.as_ref()]).flatten();
+        cost.add(at, Part::Ours, both, runs);
     }
     for (at, plan) in plans.iter().enumerate() {
         cost.add(at, Part::Varied, plan.iter().flat_map(Plan::runs), runs);
@@ -317,6 +310,24 @@ pub fn reproduce<'a>(
     let untried = untried(library, &figures)?;
     let (is_quick, is_short) = (request.is_quick, request.is_short);
     Ok(Reproduction { library, figures, untried, effects, runs, is_quick, is_short, cost })
+}
+
+fn rounds_of<'a>(contests: &'a [Option<(&Contest, Vec<Round>)>]) -> impl Iterator<Item = &'a Round> {
+    contests.iter().flatten().flat_map(|(_, rounds)| rounds)
+}
+
+/// Sets ours of all rounds whose other run has been made.
+fn challenge(
+    planned: &[(Study, Board)],
+    contests: &mut [Option<(&Contest, Vec<Round>)>],
+    runs: &Runs,
+) -> Result<()> {
+    for ((_, board), contest) in planned.iter().zip(contests) {
+        if let Some((contest, rounds)) = contest {
+            contest.challenge(board, rounds, runs)?;
+        }
+    }
+    Ok(())
 }
 
 /// Claims without a scenario, of those papers of which all figures were asked for.

@@ -227,7 +227,7 @@ fn contest(text: &mut String, figured: &Figured<'_>) {
         contest.own,
         bouts.iter().filter(|bout| bout.is_won).count(),
         bouts.len(),
-        contest.ours_text(),
+        contest.differences(),
     );
     text.push_str(
         "| run | power | ours | in pairs | floor, ours above it | tail | ours | in pairs | |\n\

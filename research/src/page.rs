@@ -245,10 +245,11 @@ fn bouts_table(contest: &Contest, bouts: &[Bout], is_won: bool) -> Table {
         Row { name: bout.run.clone(), cells, ..Row::default() }
     };
     let word = if is_won { "won" } else { "not won" };
-    let set = contest.ours_text().replace('`', "").replacen(" Ours", ". Ours", 1);
+    let differences = contest.differences().replace('`', "");
+    let stop = if differences.is_empty() { "" } else { "." };
     Table {
         title: format!(
-            "Roost's own, {}, with the tail of {} as its goal: {word}{set}",
+            "Roost's own, {}, with the tail of {} as its goal: {word}{stop}{differences}",
             contest.ours, contest.own
         ),
         head: ["", "power", "ours", "in pairs", "floor, ours above it", "tail", "ours", "in pairs", ""]

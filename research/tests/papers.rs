@@ -92,6 +92,12 @@ fn figures_are_run_once_judged_and_varied() {
     assert_eq!(again.out, first.out);
 }
 
+/// Requests of a finished run, by its line.
+fn length(line: &str) -> u64 {
+    let cell: Value = serde_json::from_str(line).expect("a run");
+    cell["run"]["requests"].as_u64().expect("its requests")
+}
+
 #[test]
 fn runs_that_are_compared_have_the_short_forms_length_on_both_sides() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -100,10 +106,6 @@ fn runs_that_are_compared_have_the_short_forms_length_on_both_sides() {
     let results = json(&ran);
     let own = results["figures"][0]["runs"].as_array().expect("runs").len();
     let cells = fs::read_to_string(place.join("cells.jsonl")).expect("finished runs");
-    let length = |line: &str| {
-        let cell: Value = serde_json::from_str(line).expect("a run");
-        cell["run"]["requests"].as_u64().expect("its requests")
-    };
     let (whole, short): (Vec<u64>, Vec<u64>) =
         cells.lines().map(length).partition(|&length| length >= 200_000);
     // And two of Roost's own policy beside them.
@@ -111,6 +113,24 @@ fn runs_that_are_compared_have_the_short_forms_length_on_both_sides() {
     assert!(short.len() > 8 && short.iter().all(|&length| (20_000..22_000).contains(&length)), "{short:?}");
     let tables = results["figures"][0]["sensitivities"].as_array().expect("tables");
     assert!(tables.iter().all(|table| table["base"]["Ok"].is_f64()), "{tables:?}");
+}
+
+#[test]
+fn both_sides_of_a_longer_contest_are_longer_and_the_figure_is_not() {
+    let longer = |text: &str| {
+        let contest = "[[contest]]\npaper = \"cpu-sleeps\"\nfigure = \"2\"\n";
+        text.replace(contest, &format!("{contest}longer = 3\n"))
+    };
+    let papers = edited("headlines.toml", longer);
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = folder.path().join("run");
+    let [papers, out] = [papers.path(), &place].map(|path| path.to_str().expect("UTF-8"));
+    json(&paper(&["cpu-sleeps/2", "--quick", "--json", "--papers", papers, "--out", out]));
+    let cells = fs::read_to_string(place.join("cells.jsonl")).expect("finished runs");
+    let mut lengths: Vec<u64> = cells.lines().map(length).collect();
+    lengths.sort_unstable();
+    let once = lengths[0];
+    assert_eq!(lengths, [vec![once; 6], vec![3 * once; 4]].concat());
 }
 
 #[test]
