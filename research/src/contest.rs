@@ -19,6 +19,7 @@ use sim::scenario::Contestant;
 use sim::statistics::Difference;
 use sim::{Document, Outcome};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use study::figures::Unit;
 use study::grid::{self, Planned};
 use study::{options, paired};
@@ -46,7 +47,7 @@ pub struct Contest {
     pub ours_set: BTreeMap<String, Value>,
     /// Both runs have so many times the figure's requests, where those are too few for an interval.
     #[serde(default = "once")]
-    pub longer: u32,
+    pub longer: NonZeroU32,
 }
 
 /// One run of the paper's policy, and ours beside it.
@@ -60,8 +61,8 @@ pub struct Round {
     pub ours: Option<Planned>,
 }
 
-fn once() -> u32 {
-    1
+fn once() -> NonZeroU32 {
+    NonZeroU32::MIN
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -99,7 +100,7 @@ impl Contest {
     pub fn rounds(&self, board: &Board) -> Result<Vec<Round>> {
         let places = board.places.iter().enumerate().filter(|(_, place)| place.policies == self.own);
         let round = |(index, place): (usize, &Place)| {
-            let theirs = if self.longer == 1 { place.planned.clone() } else { self.long(place)? };
+            let theirs = if self.longer == once() { place.planned.clone() } else { self.long(place)? };
             Ok(Round { place: index, theirs, ours: None })
         };
         places.map(round).collect()
@@ -108,7 +109,7 @@ impl Contest {
     fn long(&self, place: &Place) -> Result<Planned> {
         let mut contestant = place.planned.run.task.contestant.clone();
         let requests = contestant.document.scenario().map_err(usage)?.run.requests;
-        let requests = Value::Integer((requests * u64::from(self.longer)) as i64);
+        let requests = Value::Integer(requests.saturating_mul(self.longer.get().into()) as i64);
         contestant.document = contestant.document.with("run.requests", &requests).map_err(usage)?;
         contestant.name = format!("{} (longer)", place.contestant);
         beside(place, contestant)
@@ -150,7 +151,7 @@ impl Contest {
             format!(" Ours serves with {}.", keys.join(" and "))
         };
         let longer = self.longer;
-        if longer == 1 { set } else { format!("{set} Both have {longer} times the figure's requests.") }
+        if longer == once() { set } else { format!("{set} Both have {longer} times the figure's requests.") }
     }
 
     /// The outcome of them; rounds in which either side has no figures are lost.

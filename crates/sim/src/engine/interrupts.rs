@@ -92,17 +92,17 @@ impl Engine {
         }
     }
 
-    /// The CPU that an interrupt lands on: of a connection, or of one call of a device.
-    pub(super) fn target(&self, on: &Target, of: u32, same: usize) -> usize {
+    /// The CPU that an interrupt lands on; `number` is the connection's, or for a device the request's.
+    pub(super) fn target(&self, on: &Target, number: u32, same: usize) -> usize {
         let cpu = match on {
             Target::Same => same,
             Target::Cpu(cpu) => usize::from(*cpu).min(self.hardware.cpus() - 1),
-            // Multiplied by an odd constant: neighbouring connections are spread.
-            Target::Spread => spread(of) % self.hardware.cpus(),
-            Target::Active => self.nth_active(spread(of)),
+            // Multiplied by an odd constant: neighbours are spread.
+            Target::Spread => spread(number) % self.hardware.cpus(),
+            Target::Active => self.nth_active(spread(number)),
         };
         let is_moved = self.steers && !self.active.contains(cpu);
-        if is_moved { self.nth_active(spread(of)) } else { cpu }
+        if is_moved { self.nth_active(spread(number)) } else { cpu }
     }
 
     /// A request comes in through the network card.
@@ -167,6 +167,6 @@ impl Engine {
     }
 }
 
-fn spread(of: u32) -> usize {
-    (of.wrapping_mul(0x9e37_79b1) >> 16) as usize
+fn spread(number: u32) -> usize {
+    (number.wrapping_mul(0x9e37_79b1) >> 16) as usize
 }

@@ -56,6 +56,14 @@ fn an_interrupt_of_a_parked_cpu_goes_to_the_one_that_serves() {
 }
 
 #[test]
+fn answers_to_one_client_are_spread_over_all_cpus() {
+    let us = |on: &str| median_us(&run_on(on, "deep", 6_000));
+    let [same, spread, active] = ["\"same\"", "\"spread\"", "\"active\""].map(us);
+    assert!(spread > same + 80.0, "most wake a CPU that sleeps deeply: {spread} us, {same} on the same CPU");
+    assert_eq!(active, same, "one CPU serves");
+}
+
+#[test]
 fn a_late_answer_finds_the_cpu_awake() {
     let p99_us = |policies: &str| run(policies, 40_000).responses.p99_ns.expect("a tail").value / 1e3;
     let (awake, stock) = (p99_us("poll + anticipate-kernels"), p99_us("deep + anticipate-kernels-paper"));
