@@ -50,8 +50,9 @@ pub(super) fn shape(draw: Draw, quantile: f64) -> Shape {
 fn predicted(shape: &Shape, queueing: Queueing, cores: u16, load: f64, scv: f64, quantile: f64) -> f64 {
     let points = points_at(&[1_000]);
     let rate = load * f64::from(cores) / shape.mean_ns;
-    let (states, siblings) = (&states(), Siblings::NONE);
-    let model = Model { shape, rate, scv, quantile, queueing, cores, siblings, points: &points, states };
+    let (states, siblings, package) = (&states(), Siblings::NONE, None);
+    let model =
+        Model { shape, rate, scv, quantile, queueing, cores, siblings, points: &points, states, package };
     model.steady(cores, points.fastest()).unwrap().1 / shape.mean_ns
 }
 
@@ -132,10 +133,11 @@ fn simulated_graded(draw: Draw, servers: usize, load: f64, patience: f64, count:
 
 fn predicted_graded(shape: &Shape, servers: u16, load: f64, patience: f64) -> (f64, f64) {
     let points = points();
-    let (states, siblings) = (&states(), Siblings::NONE);
+    let (states, siblings, package) = (&states(), Siblings::NONE, None);
     let rate = load * f64::from(servers) / shape.mean_ns;
     let (queueing, cores, scv, quantile) = (Queueing::Shared, servers, 1.0, 0.99);
-    let model = Model { shape, rate, scv, quantile, queueing, cores, siblings, points: &points, states };
+    let model =
+        Model { shape, rate, scv, quantile, queueing, cores, siblings, points: &points, states, package };
     let service_ns = |point| model.service_ns(point);
     let pace = Pace::graded(PointIndex(1), f64::from(servers), patience * shape.mean_ns, &points, service_ns);
     let chain = Chain::new(model, &Links::new(&model, servers).unwrap(), &pace);
@@ -243,29 +245,39 @@ fn tail_and_power_of_a_plan_are_what_the_server_measures() {
         (Queueing::PerCore, 10, 13, 0, 500.0),
     ] {
         let plan = Plan { active, point: PointIndex(point), idle: CstateIndex(idle) };
-        let mut server = Server::new(Params { queueing, ..Params::default() }, Some(plan), 11);
-        server.run(400e3 / kilo, 1, |_| kilo * 1e3);
-        let seen = server.take();
-        let model = Model {
-            shape: &shape,
-            rate: kilo / 1e6,
-            scv: 1.0,
-            quantile: 0.99,
-            queueing,
-            cores: CORES,
-            siblings: Siblings::NONE,
-            points: &points,
-            states: &states,
-        };
-        let base = Base { active, speed: Speed::Steady(plan.point), idle: plan.idle };
-        let rated = Search::new(model, 0.0).rate(base).unwrap();
-        let (tail, watts) = (rated.tail_ns / 1e3 / seen.p99_us, rated.power / 1e6 / seen.watts);
-        // Every request is said to pay the whole exit latency. Of a shared queue that is far too
-        // much: others are free before.
-        let most = if queueing == Queueing::Shared && active > 1 { 1.7 } else { 1.3 };
-        assert!((0.95..most).contains(&tail), "{plan:?}: {} us for {seen:?}", rated.tail_ns / 1e3);
-        assert!((0.97..1.05).contains(&watts), "{plan:?}: {} W for {seen:?}", rated.power / 1e6);
+        for package in [None, Some(package(1)), Some(package(2))] {
+            let mut server = Server::new(Params { queueing, ..Params::default() }, Some(plan), 11);
+            server.package = package;
+            server.run(400e3 / kilo, 1, |_| kilo * 1e3);
+            let seen = server.take();
+            let model = Model {
+                shape: &shape,
+                rate: kilo / 1e6,
+                scv: 1.0,
+                quantile: 0.99,
+                queueing,
+                cores: CORES,
+                siblings: Siblings::NONE,
+                points: &points,
+                states: &states,
+                package,
+            };
+            let base = Base { active, speed: Speed::Steady(plan.point), idle: plan.idle };
+            let rated = Search::new(model, 0.0).rate(base).unwrap();
+            let (tail, watts) = (rated.tail_ns / 1e3 / seen.p99_us, rated.power / 1e6 / seen.watts);
+            // Every request is said to pay the whole exit latency. Of a shared queue that is far too
+            // much: others are free before.
+            let most = if queueing == Queueing::Shared && active > 1 { 1.7 } else { 1.3 };
+            assert!((0.95..most).contains(&tail), "{plan:?}: {} us for {seen:?}", rated.tail_ns / 1e3);
+            let case = format!("{plan:?}, {package:?}: {} W for {seen:?}", rated.power / 1e6);
+            assert!((0.97..1.05).contains(&watts), "{case}");
+        }
     }
+}
+
+/// A package of twelve watts that sleeps from C1E on.
+fn package(sockets: u16) -> Package {
+    Package { sockets, cores: CORES / sockets, from_state: 1, awake: 12e6 }
 }
 
 #[test]
@@ -291,9 +303,10 @@ fn a_state_breaks_even_at_the_target_residency_of_the_table() {
             let of_a_sleep = |idle: usize, gap_ns: f64| {
                 let running = Running { busy: 0.0, work_power: 0.0, waits: 0.0, number: 0.0, deviation: 0.0 };
                 let (rate, queueing) = (1.0 / gap_ns, Queueing::PerCore);
-                let (scv, quantile, cores, siblings) = (1.0, 0.99, 1, Siblings::NONE);
+                let (scv, quantile, cores, siblings, package) = (1.0, 0.99, 1, Siblings::NONE, None);
                 let (shape, points, states) = (&shape, &points, &states[..]);
-                let model = Model { shape, rate, scv, quantile, queueing, cores, siblings, points, states };
+                let model =
+                    Model { shape, rate, scv, quantile, queueing, cores, siblings, points, states, package };
                 let exit_ns = states[idle].exit_latency.as_nanos() as f64;
                 model.power(1, idle, &running) * (gap_ns + exit_ns)
             };

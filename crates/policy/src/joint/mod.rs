@@ -43,7 +43,8 @@
 //! event is constant, and nothing is allocated but when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure, from each request or from counts (`answered`);
-//! `waiting`, `model` and `chain` predict for a `pace`; `search` chooses; `guard` watches; `correction`
+//! `waiting`, `model` and `chain` predict for a `pace` and the power of a `package`; `search` chooses; `guard`
+//! watches; `correction`
 //! and `reserve` learn; `server` and `scheduler` are for drivers that tell each request, and that place
 //! connections.
 
@@ -55,6 +56,7 @@ mod guard;
 mod lengths;
 mod model;
 mod pace;
+mod package;
 mod params;
 mod reserve;
 mod scheduler;
@@ -78,6 +80,7 @@ use correction::{Correction, Goal};
 use guard::Guard;
 use machine::{CstateIndex, Duration, Instant};
 use model::Model;
+use package::Package;
 use reserve::Reserve;
 use search::{Base, Rated, Search, Speed};
 use serde::{Deserialize, Serialize};
@@ -112,6 +115,8 @@ pub struct Joint {
     cores: u16,
     points: PointTable,
     states: Vec<SleepState>,
+    #[serde(default)]
+    package: Option<Package>,
     /// In which a core is as good as awake.
     ready: CstateIndex,
     plan: Plan,
@@ -153,6 +158,7 @@ impl Joint {
             cores,
             points: *points,
             states: states.to_vec(),
+            package: None,
             ready,
             plan: Plan { active: cores, point: points.fastest(), idle: ready },
             base,
@@ -171,6 +177,11 @@ impl Joint {
             reserve: Reserve::new(&params, now),
             budget: ErrorBudget::new(params.aim),
         }
+    }
+
+    /// The cores' packages sleep when all of them do.
+    fn with_package(self, package: Option<Package>) -> Self {
+        Self { package, ..self }
     }
 
     /// The plan of all cores now.
@@ -307,6 +318,7 @@ impl Joint {
             siblings: self.params.siblings(),
             points: &self.points,
             states: &self.states,
+            package: self.package,
         };
         let dvfs_ns = self.params.dvfs_delay.as_nanos() as f64;
         let seen = Search::new(Model { rate: load.latest, ..model }, dvfs_ns).rate(self.base);

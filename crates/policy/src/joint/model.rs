@@ -31,8 +31,11 @@
 //! The energy of waking is the table's own ([`SleepState::wake_joules`]): where sleeps are as long as
 //! a state's target residency, it costs as much as the next shallower one, in every operating point.
 //!
+//! Beside its cores a package draws power, while they do not all sleep: [`Package`].
+//!
 //! Error: `accuracy` tests it against exact values and simulation.
 
+use super::package::Package;
 use super::params::Queueing;
 use super::service::{Part, Shape};
 use super::waiting::Waiting;
@@ -53,6 +56,7 @@ pub(super) struct Model<'a> {
     pub siblings: Siblings,
     pub points: &'a PointTable,
     pub states: &'a [SleepState],
+    pub package: Option<Package>,
 }
 
 /// Threads that share a core, and how fast they are then.
@@ -159,17 +163,21 @@ impl Model<'_> {
         1.0 / (1.0 - meets * (1.0 - self.siblings.shared_speed))
     }
 
-    /// Power of all cores, those that are not active in the deepest state.
+    /// Power of all cores, those that are not active in the deepest state, and of their packages.
     pub fn power(&self, active: u16, idle: usize, running: &Running) -> f64 {
         let (state, deepest) = (&self.states[idle], &self.states[self.states.len() - 1]);
         let idle_cores = (f64::from(active) - running.busy).max(1e-6);
         let found_idle = self.rate * (1.0 - running.waits);
         let exit_ns = state.exit_latency.as_nanos() as f64;
         let sleeps = found_idle / (1.0 + found_idle * exit_ns / idle_cores);
+        let asleep = (idle_cores - sleeps * exit_ns).max(0.0);
+        let share = asleep / f64::from(active);
+        let beside = self.package.map_or(0.0, |package| package.power(self.queueing, active, idle, share));
         running.work_power
             + sleeps * state.wake_joules * MICROWATT_NANOSECONDS
-            + (idle_cores - sleeps * exit_ns).max(0.0) * state.power.0 as f64
+            + asleep * state.power.0 as f64
             + f64::from(self.cores - active) * deepest.power.0 as f64
+            + beside
     }
 
     /// Of so many cores in the shallowest state in place of the deepest.
@@ -182,7 +190,11 @@ impl Model<'_> {
     pub fn least_power(&self, active: u16, idle: usize) -> f64 {
         let power = |state: usize| self.states[state].power.0 as f64;
         let work = self.rate * self.cost(self.frugal_point(idle), idle);
-        work + f64::from(active) * power(idle) + f64::from(self.cores - active) * power(self.states.len() - 1)
+        let busy = self.rate * self.service_ns(self.points.fastest());
+        let beside = self.package.map_or(0.0, |package| package.least(idle, busy));
+        work + beside
+            + f64::from(active) * power(idle)
+            + f64::from(self.cores - active) * power(self.states.len() - 1)
     }
 
     /// The operating point in which work costs least, against sleeping in this state for the time

@@ -5,9 +5,10 @@
 //! takes so long that the core's leakage and the sleep that it misses cost more than voltage saves.
 //! So for given cores and state nothing is better than the frugal operating point if it keeps the
 //! goal; if it does not, the slowest steady operating point that does, or a pace that is graded
-//! from the frugal operating point upwards, with the most patience that does. More cores never need
-//! a faster operating point, so the search for it descends the operating points once while it
-//! ascends the cores; patience is found by halving.
+//! from the frugal operating point upwards, with the most patience that does. A package that sleeps
+//! while all of its cores do may be worth a faster steady one, so all of those are tried where there
+//! is such a package. More cores never need a faster operating point, so the search for the slowest
+//! descends the operating points once while it ascends the cores; patience is found by halving.
 //!
 //! For a given state, power falls with the number of cores, because they may run slower, and then rises,
 //! because more of them idle; so for steady plans and for graded ones. Where it has risen twice in a row, other
@@ -179,8 +180,16 @@ impl<'a> Search<'a> {
             let power = model.power(active, idle, &running);
             Candidate { base: Base { active, speed, idle: CstateIndex(idle as u8) }, power }
         };
-        let steady = fewer.point.filter(|_| fewer.rises[0] < 2).and_then(|point| {
-            self.steady(active, point).map(|(running, _)| candidate(Speed::Steady(point), running))
+        let slowest = fewer.point.filter(|_| fewer.rises[0] < 2);
+        let steady = slowest.and_then(|slowest| {
+            // Work costs more above it; only a package sleeps longer for it.
+            let points = model
+                .points
+                .iter()
+                .filter(|&point| point == slowest || (point > slowest && model.package.is_some()));
+            points
+                .filter_map(|point| Some(candidate(Speed::Steady(point), self.steady(active, point)?.0)))
+                .min_by(|a, b| a.power.total_cmp(&b.power))
         });
         if fewer.point == Some(frugal) || fewer.rises[1] == 2 {
             return [steady, None];

@@ -1,5 +1,6 @@
 //! The policy of a server whose driver tells of every request.
 
+use super::package::Package;
 use super::{Joint, Plan};
 use crate::kind::{Completion, CorePolicy, Decision, Making, Policy, Seen};
 use machine::Instant;
@@ -16,6 +17,7 @@ impl Server {
     pub(super) fn new(making: &Making<'_>) -> Self {
         let (points, states) = (making.points(), making.states());
         let joint = Joint::new(making.params(), making.workers, &points, &states, Instant::ZERO);
+        let joint = joint.with_package(Package::of(making.platform));
         let plan = joint.plan();
         let mut server = Self { joint, decisions: [None; 3], due: None };
         server.follow(Some(plan));

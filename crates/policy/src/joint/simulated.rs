@@ -79,6 +79,7 @@ pub(super) struct Server {
     shared: VecDeque<(f64, f64)>,
     points: PointTable,
     states: Vec<SleepState>,
+    pub package: Option<Package>,
     pub now: f64,
     in_system: u32,
     random: Random,
@@ -130,6 +131,7 @@ impl Server {
             shared: VecDeque::new(),
             points,
             states: states(),
+            package: None,
             now: 0.0,
             in_system: 0,
             random: Random::new(seed),
@@ -227,6 +229,12 @@ impl Server {
                 }
                 Doing::Asleep { state } => self.states[*state].power.as_watts(),
             };
+        }
+        if let Some(package) = &self.package {
+            let deep = |core: &Core| matches!(core.doing, Doing::Asleep { state } if state >= usize::from(package.from_state));
+            let sockets = self.cores.chunks(usize::from(package.cores));
+            let awake = sockets.filter(|socket| !socket.iter().all(deep)).count();
+            watts += awake as f64 * package.awake / 1e6;
         }
         self.energy += watts * length;
         self.active_ns += f64::from(self.plan.active) * length;

@@ -3,6 +3,7 @@
 use super::super::accuracy::{exponential, hyperexponential, lognormal, shape};
 use super::super::correction::{CLASSES, Correction};
 use super::super::model::{STABLE, Siblings};
+use super::super::package::Package;
 use super::super::params::Queueing;
 use super::super::simulated::{points, states};
 use super::*;
@@ -50,11 +51,13 @@ fn is_found(
     service: usize,
     queueing: Queueing,
     factors: [[f64; CLASSES]; 2],
+    package: Option<Package>,
 ) -> Result<(), TestCaseError> {
     let shape = shape([exponential, lognormal, hyperexponential][service], 0.99);
     let (rate, cores) = (load * 10.0 / shape.mean_ns, 10);
     let (points, states, shape, siblings) = (&points(), &states(), &shape, Siblings::NONE);
-    let model = Model { shape, rate, scv, quantile: 0.99, queueing, cores, siblings, points, states };
+    let model =
+        Model { shape, rate, scv, quantile: 0.99, queueing, cores, siblings, points, states, package };
     let goal = Goal { tail_ns: goal_us * 1e3, correction: &Correction::with(factors), is_graded: true };
     let found = Search::new(model, 10e3).best(&goal);
     let mut search = Search::new(model, 10e3);
@@ -84,10 +87,20 @@ fn is_found(
     Ok(())
 }
 
+/// Of ten cores on one socket or two.
+fn any_package() -> impl Strategy<Value = Package> {
+    (1_u16..=2, 0_u8..4, 0.0..60e6_f64).prop_map(|(sockets, from_state, awake)| Package {
+        sockets,
+        cores: 10 / sockets,
+        from_state,
+        awake,
+    })
+}
+
 #[test]
 fn a_plan_that_only_the_chain_finds_at_the_fastest_clock_is_found() {
     let numbers = (0.084_498_656_525_337_42, 159.145_240_785_868_14, 0.2);
-    is_found(numbers, 2, Queueing::PerCore, [[1.0; CLASSES]; 2]).unwrap();
+    is_found(numbers, 2, Queueing::PerCore, [[1.0; CLASSES]; 2], None).unwrap();
 }
 
 #[test]
@@ -95,7 +108,7 @@ fn a_correction_that_changes_among_few_cores_hides_no_plan() {
     let mut factors = [[0.7; CLASSES]; 2];
     (factors[0][4], factors[1][4]) = (1.145_886_938_511_515_8, 0.782_931_116_129_743);
     let numbers = (0.754_233_373_141_224_3, 120.659_594_781_427_39, 2.811_110_623_413_117_3);
-    is_found(numbers, 2, Queueing::Shared, factors).unwrap();
+    is_found(numbers, 2, Queueing::Shared, factors, None).unwrap();
 }
 
 proptest! {
@@ -110,7 +123,8 @@ proptest! {
             Just([[1.0; CLASSES]; 2]),
             prop::array::uniform2(prop::array::uniform17(0.7..2.5_f64)),
         ],
+        package in prop::option::of(any_package()),
     ) {
-        is_found(numbers, service, queueing, factors)?;
+        is_found(numbers, service, queueing, factors, package)?;
     }
 }
