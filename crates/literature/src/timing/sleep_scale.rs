@@ -63,7 +63,7 @@ pub static ENTRY: Entry = Entry {
             goal: around.latency_or(plain.goal),
             quantile: Ratio::new(around.quantile_or(plain.quantile.as_f64())),
             queueing: match around.queues {
-                Queues::Shared => Queueing::Shared,
+                Queues::Shared | Queues::Stolen => Queueing::Shared,
                 Queues::PerCore | Queues::Connections => Queueing::PerCore,
             },
             ..plain

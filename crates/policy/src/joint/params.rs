@@ -16,9 +16,14 @@ use serde::{Deserialize, Serialize};
 
 pub static ENTRY: Entry = Entry {
     words: &[
-        Word::new("joint", "all three together, frequencies request by request as `crescendo`", |around| {
-            settings(Params { paced_elsewhere: true, ..Params::around(around) })
-        }),
+        Word::new(
+            "joint",
+            "all three together; frequencies request by request as `crescendo` where no connections are packed",
+            |around| {
+                let paced_elsewhere = !around.queues.are_of_connections();
+                settings(Params { paced_elsewhere, ..Params::around(around) })
+            },
+        ),
         Word::new("joint-plan", "the same, with the frequencies of its plan alone", |around| {
             settings(Params::around(around))
         }),
@@ -28,8 +33,7 @@ pub static ENTRY: Entry = Entry {
     help: "As few awake cores, as slow a clock and as deep a sleep as the latency goal allows, chosen \
            together. A queueing model predicts tail and power of every plan from what was measured; the \
            plan of least power within the goal is taken, and more cores wake within microseconds when the \
-           queue says that the goal is in danger. Where connections are packed, it does that as `peafowl` \
-           and takes the parameters of that.",
+           queue says that the goal is in danger.",
     origin: "ours; Peafowl, section 6, names the combination as future work",
     needs_goal: true,
     make: Make::Placement(Placement {
@@ -79,7 +83,7 @@ impl Params {
             quantile: around.quantile_or(plain.quantile),
             dvfs_delay: around.frequency_switch_or(plain.dvfs_delay),
             queueing: match around.queues {
-                Queues::Shared => Queueing::Shared,
+                Queues::Shared | Queues::Stolen => Queueing::Shared,
                 Queues::PerCore | Queues::Connections => Queueing::PerCore,
             },
             whole_cores: around.platform.map_or(plain.whole_cores, |of| of.sockets * of.cores_per_socket),
@@ -162,6 +166,7 @@ impl Check for Params {
             .above_zero()
             .source("ours: four hundred requests at 80 kRPS"),
         flag("paced_elsewhere", "another policy chooses frequencies and spends the rest of the goal")
+            .given("the dispatch")
             .source("ours: a measured tail beyond the plan's then says nothing of its model"),
         count("samples_min", "requests that the first plan is made from")
             .above_zero()

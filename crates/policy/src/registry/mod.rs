@@ -132,6 +132,15 @@ pub enum Queues {
     PerCore,
     /// Each worker has its own, and a connection stays with its worker.
     Connections,
+    /// The same, but idle workers take requests from others: they wait as in one queue.
+    Stolen,
+}
+
+impl Queues {
+    /// True where a connection stays with its worker, whether others may take its requests or not.
+    pub fn are_of_connections(self) -> bool {
+        matches!(self, Self::Connections | Self::Stolen)
+    }
 }
 
 impl Surroundings<'_> {

@@ -102,8 +102,8 @@ pub fn words_of(line: &str) -> Vec<&str> {
     };
     let idle_is_decided = words.iter().any(|word| *word != JOINT && decides_idle(word));
     if words.contains(&JOINT) {
-        // By dispatch and by the questions that the line leaves open, see `Policies::parse`.
-        words.extend([PACING, PACKING]);
+        // Where the line leaves the frequency open, see `Policies::parse`.
+        words.push(PACING);
     }
     if !idle_is_decided {
         words.push(STOCK_IDLE);
@@ -111,10 +111,9 @@ pub fn words_of(line: &str) -> Vec<&str> {
     words
 }
 
-/// The word that stands for others: for [`PACKING`] where connections are packed, and with
-/// [`PACING`] where the line names no frequency policy.
+/// The word that stands for [`PACING`] as well, where the line names no frequency policy and no connections
+/// are packed.
 const JOINT: &str = "joint";
-const PACKING: &str = "peafowl";
 const PACING: &str = "crescendo";
 
 /// Stock Linux, for the questions that a line leaves open.
@@ -154,8 +153,10 @@ impl Policies {
             answered.push((entry, word));
         }
         // Cores and idle states by plan; frequencies request by request, unless the line names a
-        // policy for them.
-        let by_request = answered.iter().any(|(_, word)| *word == JOINT);
+        // policy for them. A store's requests are as short as a change of the clock takes: its plan's
+        // own pace costs less.
+        let by_request =
+            answered.iter().any(|(_, word)| *word == JOINT) && !queues(dispatch, steals).are_of_connections();
         let is_open = !answered.iter().any(|(entry, _)| entry.question == Question::Frequency);
         if by_request && is_open {
             policies.take(reader.word(PACING)?);
@@ -387,12 +388,11 @@ const OWN_QUEUES: &str = "set server.dispatch = \"random\", \"round-robin\" or \
 const ADD_DEVICE: &str = "add a table [server.device] with latency = \"ssd-read\" and \
                           interrupt = \"2us\", or the values of your device";
 
-/// The queues as policies are to take them. Where idle workers steal, requests wait as in one queue,
-/// wherever they are sent.
+/// The queues as policies are to take them.
 pub(crate) fn queues(dispatch: Dispatch, steals: bool) -> Queues {
     match dispatch {
         Dispatch::Shared => Queues::Shared,
-        Dispatch::Connections if steals => Queues::Shared,
+        Dispatch::Connections if steals => Queues::Stolen,
         Dispatch::Connections => Queues::Connections,
         Dispatch::Random | Dispatch::RoundRobin | Dispatch::ForkJoin => Queues::PerCore,
     }

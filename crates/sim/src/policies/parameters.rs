@@ -1,6 +1,6 @@
 //! From a word of a line to its registry entry and its parameters.
 
-use super::{Chosen, JOINT, PACKING, PolicyError, queues};
+use super::{Chosen, PolicyError, queues};
 use crate::Goal;
 use crate::engine::Dispatch;
 use machine::{Duration, Platform};
@@ -69,20 +69,6 @@ impl Reader<'_> {
                 ),
                 fix: fix.into(),
             });
-        }
-        // On a store connections can be packed, and Peafowl does that; the goal is then the
-        // frequencies'.
-        if packs && word == JOINT {
-            if self.params.contains_key(word) {
-                return Err(PolicyError {
-                    key: format!("params.{JOINT}"),
-                    problem: format!(
-                        "`{JOINT}` takes no parameters where connections are packed: it does that as `{PACKING}`"
-                    ),
-                    fix: format!("write them below [params.{PACKING}], or set another server.dispatch"),
-                });
-            }
-            return self.word(PACKING);
         }
         if entry.needs_goal && self.goal.is_none() {
             return Err(PolicyError {

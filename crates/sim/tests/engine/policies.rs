@@ -127,6 +127,29 @@ fn a_policy_with_a_goal_decides_from_afar_as_it_does_at_the_client() {
     }
 }
 
+/// Its ten workers have requests that are as short as a change of the clock.
+#[test]
+fn a_store_has_the_pace_of_its_plan_and_other_services_have_that_of_each_request() {
+    let text = |text: &str| Value::String(text.to_owned());
+    let of = |line: &str, dispatch: &str| {
+        let mut set = vec![
+            ("goal", text("300us@p99")),
+            ("machine.preset", text("xeon-silver-4116")),
+            ("server.dispatch", text(dispatch)),
+            ("run.utilisation", Value::Float(0.1)),
+            ("run.requests", Value::Integer(60_000)),
+        ];
+        if dispatch == "connections" {
+            set.push(("workload.connections", Value::Integer(512)));
+        }
+        let outcome = run(&set, line, 1);
+        (outcome.responses, outcome.power.cpu_watts)
+    };
+    assert_eq!(of("joint", "connections"), of("joint-plan", "connections"));
+    assert_eq!(of("joint", "random"), of("joint + crescendo", "random"));
+    assert_ne!(of("joint", "random"), of("joint-plan", "random"));
+}
+
 /// Ten workers at 4.5 and 45 % of their capacity in turn, five times a second: their counts come ten times
 /// a second, so a jump is seen by the queue that it makes.
 #[test]
