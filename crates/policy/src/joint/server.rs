@@ -1,7 +1,8 @@
 //! The policy of a server whose driver tells of every request.
 
 use super::package::Package;
-use super::{Joint, Plan};
+use super::params::Queueing;
+use super::{Joint, Params, Plan};
 use crate::kind::{Completion, CorePolicy, Decision, Making, Policy, Seen};
 use machine::Instant;
 
@@ -15,8 +16,11 @@ pub struct Server {
 
 impl Server {
     pub(super) fn new(making: &Making<'_>) -> Self {
-        let (points, states) = (making.points(), making.states());
-        let joint = Joint::new(making.params(), making.workers, &points, &states, Instant::ZERO);
+        let (points, states, params) = (making.points(), making.states(), making.params::<Params>());
+        // The driver does not ask for each core's clock when its own queue changes.
+        let graded = params.graded && (params.queueing == Queueing::Shared || params.paced_elsewhere);
+        let params = Params { graded, ..params };
+        let joint = Joint::new(params, making.workers, &points, &states, Instant::ZERO);
         let joint = joint.with_package(Package::of(making.platform));
         let plan = joint.plan();
         let mut server = Self { joint, decisions: [None; 3], due: None };

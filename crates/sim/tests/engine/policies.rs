@@ -127,6 +127,27 @@ fn a_policy_with_a_goal_decides_from_afar_as_it_does_at_the_client() {
     }
 }
 
+/// Nothing raises the clock of one core when its own queue grows.
+#[test]
+fn a_plan_of_many_queues_begins_with_a_clock_that_keeps_the_goal() {
+    let text = |text: &str| Value::String(text.to_owned());
+    for dispatch in ["connections", "random"] {
+        let set = [
+            ("goal", text("130us@p99")),
+            ("machine.preset", text("peafowl-simulation")),
+            ("server.dispatch", text(dispatch)),
+            ("workload.connections", Value::Integer(512)),
+            ("workload.arrivals", text("poisson")),
+            ("workload.service", Value::Table("exponential = \"10us\"".parse().expect("a table"))),
+            ("run.utilisation", Value::Float(0.4)),
+            ("run.requests", Value::Integer(1_000_000)),
+        ];
+        let outcome = run(&set, "joint-plan", 1);
+        let p99_us = outcome.responses.p99_ns.expect("a tail").value / 1e3;
+        assert!(p99_us < 134.0, "{p99_us} us, {dispatch}");
+    }
+}
+
 /// Its ten workers have requests that are as short as a change of the clock.
 #[test]
 fn a_store_has_the_pace_of_its_plan_and_other_services_have_that_of_each_request() {
