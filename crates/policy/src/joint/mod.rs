@@ -43,10 +43,9 @@
 //! event is constant, and nothing is allocated but when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure, from each request or from counts (`answered`);
-//! `waiting`, `model` and `chain` predict for a `pace` and the power of a `package`; `search` chooses; `guard`
-//! watches; `correction`
-//! and `reserve` learn; `server` and `scheduler` are for drivers that tell each request, and that place
-//! connections.
+//! `waiting`, `model` and `chain` predict for a `pace`, with the power of a `package`; `search` chooses; `guard`
+//! watches; `correction` and `reserve` learn; `server` and `scheduler` are for drivers that tell each request,
+//! and that place connections.
 
 mod answered;
 mod arrivals;

@@ -146,7 +146,7 @@ impl Check for Params {
             .source("Peafowl, section 4.3"),
         one_of("queueing", "how requests get to cores", &["shared", "per_core"]).given("the dispatch"),
         flag("graded", "frequencies may follow the number of requests at each event")
-            .source("ours; false where the driver does not ask at each change of a queue"),
+            .source("ours; of no effect where each core has its queue and no other policy sets the pace"),
         number("aim", "plans are made for this share of the target")
             .above_zero_to(1.0)
             .source("ours: the rest is for the errors of a model before it has been corrected"),

@@ -231,7 +231,8 @@ impl Server {
             };
         }
         if let Some(package) = &self.package {
-            let deep = |core: &Core| matches!(core.doing, Doing::Asleep { state } if state >= usize::from(package.from_state));
+            let least = usize::from(package.from_state);
+            let deep = |core: &Core| matches!(core.doing, Doing::Asleep { state } if state >= least);
             let sockets = self.cores.chunks(usize::from(package.cores));
             let awake = sockets.filter(|socket| !socket.iter().all(deep)).count();
             watts += awake as f64 * package.awake / 1e6;
