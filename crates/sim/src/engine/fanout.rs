@@ -157,7 +157,6 @@ impl Engine {
             return false;
         }
         pieces.left = 1;
-        pieces.core = core as u16;
         self.submit(core, request);
         true
     }
@@ -166,7 +165,10 @@ impl Engine {
     fn submit(&mut self, core: usize, request: u32) {
         let now = self.now;
         let Some(device) = &self.setup.device else { return };
-        let ticket = self.pieces.get_mut(request).ticket;
+        let pieces = self.pieces.get_mut(request);
+        let ticket = pieces.ticket;
+        // A connection that moved took its requests along.
+        pieces.core = core as u16;
         let latency = device.latency.draw(&mut self.chance.device(ticket)).as_nanos().max(1);
         let wait = device.wait;
         let on = device.on.clone();

@@ -92,3 +92,18 @@ fn no_cpu_polls_for_a_timer_that_is_over_nor_naps_through_it() {
     let refused = task(document, "powernap", 1).run().unwrap_err().to_string();
     assert!(refused.contains("leave server.clients.timer out"), "{refused}");
 }
+
+/// The load jumps while requests wait for their first phase, and connections move with them.
+#[test]
+fn a_thread_that_spins_is_answered_where_its_connection_has_moved_to() {
+    let text = "goal = \"300us@p99\"\n[machine]\npreset = \"xeon-silver-4116-no-pc6\"\nsockets = 1\n\
+         cores = 6\n[server]\ndispatch = \"connections\"\nworkers = 6\n\
+         [server.device]\nlatency = { exponential = \"60us\" }\ninterrupt = \"1us\"\nwait = \"spin\"\n\
+         [workload]\nconnections = 100\nrate = \"10k\"\nshape = \"steps:2k,40k\"\n\
+         service = { exponential = \"10us\" }\n[run]\nrequests = 40_000\n";
+    let document = Document::parse("device.toml".as_ref(), text, &Estimates::default()).expect("a scenario");
+    for policies in ["joint-store", "joint + powersave", "carb"] {
+        let outcome = task(document.clone(), policies, 1).run().expect("a run");
+        assert_eq!(outcome.requests, 40_000, "{policies}");
+    }
+}
