@@ -240,7 +240,7 @@ impl FrequencyPolicy for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::points::tests::nine_points;
+    use crate::frequency::points::tests::{nine_points, whole};
     use proptest::prelude::*;
 
     const TARGET: Duration = Duration::from_micros(300);
@@ -259,7 +259,7 @@ mod tests {
         compute: Duration,
     ) -> PointIndex {
         let arrived = Instant::from_nanos(now.as_nanos() - waited.as_nanos());
-        let request = Request { arrived, class: 0, compute, memory: Duration::ZERO };
+        let request = whole(arrived, compute);
         server.handle_start(now, cpu, &request, PointIndex(0)).expect("a frequency")
     }
 

@@ -39,8 +39,14 @@ use policy::frequency::{PointIndex, PointTable};
 #[cfg(test)]
 pub(crate) mod points {
     pub(crate) mod tests {
-        use machine::{Kilohertz, Microwatts, OperatingPoint, PointKind};
+        use machine::{Duration, Instant, Kilohertz, Microwatts, OperatingPoint, PointKind};
         use policy::frequency::PointTable;
+        use policy::kind::{Ends, Request};
+
+        /// A request of one piece, without memory.
+        pub(crate) fn whole(arrived: Instant, compute: Duration) -> Request {
+            Request { arrived, class: 0, compute, memory: Duration::ZERO, phase: 0, ends: Ends::Request }
+        }
 
         /// Operating points at these clocks, and power that rises with the cube of the clock: 10 W
         /// at the fastest.

@@ -23,7 +23,9 @@ use super::ondemand::{self, PerCore};
 use super::{PointIndex, PointTable};
 use machine::{Duration, Instant};
 use policy::check::Check;
-use policy::kind::{Decision, FrequencyPolicy, Head, Make, Making, Policy, Readings, Request, Seen, Watch};
+use policy::kind::{
+    Decision, FrequencyPolicy, Head, Make, Making, Policy, Readings, Request, Seen, Waiting, Watch,
+};
 use policy::registry::{Entry, Parameter, Question, Word, count, number, settings, time};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -172,7 +174,7 @@ impl FrequencyPolicy for Server {
         _: Instant,
         cpu: usize,
         head: Option<Head>,
-        _: &dyn Fn(usize) -> Option<Instant>,
+        _: &dyn Fn(usize) -> Option<Waiting>,
     ) -> Option<PointIndex> {
         let cpu = &mut self.cpus[cpu];
         if head.is_some() && !cpu.is_serving {
@@ -196,7 +198,7 @@ impl FrequencyPolicy for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::points::tests::nine_points;
+    use crate::frequency::points::tests::{nine_points, whole};
     use policy::kind::CpuTotals;
     use proptest::prelude::*;
 
@@ -209,12 +211,13 @@ mod tests {
 
     /// An interrupt's first request, and so many that come while it runs. The answers to those.
     fn burst(server: &mut Server, now: Instant, polled: u32) -> Vec<Option<PointIndex>> {
-        let head = Some(Head { arrived: now, done_compute: Duration::ZERO });
-        let request = Request { arrived: now, class: 0, compute: PERIOD, memory: Duration::ZERO };
+        let head = Some(Head { arrived: now, done_compute: Duration::ZERO, phase: 0 });
+        let request = whole(now, PERIOD);
+        let waiting = Waiting { arrived: now, phase: 0 };
         assert_eq!(server.handle_queue(now, 0, head, &|_| None), None, "by interrupt");
         // One comes between two requests: no head.
         let heads = |place| if place == 1 { None } else { head };
-        let answers = (0..polled).map(|place| server.handle_queue(now, 0, heads(place), &|_| Some(now)));
+        let answers = (0..polled).map(|place| server.handle_queue(now, 0, heads(place), &|_| Some(waiting)));
         let answers = answers.collect();
         for _ in 0..polled {
             server.handle_completion(now, 0, &request);

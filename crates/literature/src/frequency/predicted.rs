@@ -237,7 +237,7 @@ impl FrequencyPolicy for Server {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frequency::points::tests::nine_points;
+    use crate::frequency::points::tests::{nine_points, whole};
     use proptest::prelude::*;
 
     fn params(second_step: f64, error: f64) -> Params {
@@ -288,7 +288,7 @@ mod tests {
             .map(|n| {
                 let arrived = Instant::from_nanos(n * 7_919);
                 let compute = Duration::from_nanos(10_000 + n % 97);
-                let request = Request { arrived, class: 0, compute, memory: Duration::ZERO };
+                let request = whole(arrived, compute);
                 params.factor(&request).ln()
             })
             .collect();

@@ -9,6 +9,7 @@ use super::service::Shape;
 use super::simulated::{CORES, Server, points, states};
 use super::*;
 use crate::frequency::points::tests::points_at;
+use machine::Duration;
 use std::collections::VecDeque;
 
 const MEAN_NS: f64 = 10_000.0;

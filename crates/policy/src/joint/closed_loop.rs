@@ -1,8 +1,9 @@
 //! The policy on the simulated server. Checked is a thing that it is not told: that the tail stays
 //! within the goal, whatever the load does, and how much power that takes.
 
-use super::simulated::{CORES, Seen, Server, points, states};
+use super::simulated::{CORES, Seen, Server, completion, points, states};
 use super::*;
+use machine::Duration;
 
 const US: fn(u64) -> Duration = Duration::from_micros;
 
@@ -259,7 +260,7 @@ fn a_clock_that_changes_slowly_is_not_asked_to_follow_the_queue() {
         let now = Instant::from_nanos(request * 5_000);
         joint.handle_timeout(now);
         joint.handle_arrival(now, 2);
-        joint.handle_completion(now, US(5 + request % 12), Duration::ZERO, US(30), 1);
+        joint.handle_completion(now, &completion(US(5 + request % 12), Duration::ZERO, US(30)), 1);
     }
     assert!(matches!(joint.base.speed, Speed::Steady(_)) && joint.base.active < CORES, "{:?}", joint.base);
     assert_eq!(joint.handle_arrival(Instant::from_nanos(200_000_000), joint.watch_above), None);

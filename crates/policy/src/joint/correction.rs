@@ -26,6 +26,7 @@
 //!
 //! Invariants: the factor stays within its bounds.
 
+use super::device::Device;
 use super::lengths::Lengths;
 use super::params::{Params, Queueing};
 use super::search::Base;
@@ -152,6 +153,7 @@ pub(super) struct Goal<'a> {
     pub tail_ns: f64,
     pub correction: &'a Correction,
     pub is_graded: bool,
+    pub device: Option<Device>,
 }
 
 impl Goal<'_> {
@@ -160,10 +162,11 @@ impl Goal<'_> {
         self.correction.surges[base.speed.kind() as usize][class(base.active)]
     }
 
-    /// For uncorrected predictions; none keeps it where graded plans may not be taken.
+    /// For uncorrected predictions of the time at the cores; none keeps it where graded plans may not be taken.
     pub fn of(&self, kind: Kind, active: u16) -> f64 {
         let may_be = kind == Kind::Steady || self.is_graded;
-        if may_be { self.tail_ns / self.correction.factor(kind, active) } else { 0.0 }
+        let tail_ns = if may_be { self.tail_ns / self.correction.factor(kind, active) } else { 0.0 };
+        self.device.map_or(tail_ns, |device| device.room_ns(tail_ns))
     }
 }
 

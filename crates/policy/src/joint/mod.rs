@@ -43,14 +43,15 @@
 //! event is constant, and nothing is allocated but when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure, from each request or from counts (`answered`);
-//! `waiting`, `model` and `chain` predict for a `pace`, with the power of a `package`; `search` chooses; `guard`
-//! watches; `correction` and `reserve` learn; `server` and `scheduler` are for drivers that tell each request,
-//! and that place connections.
+//! `waiting`, `model` and `chain` predict for a `pace`, with the power of a `package`, for the time that a
+//! `device` leaves; `search` chooses; `guard` watches; `correction` and `reserve` learn; `server` and
+//! `scheduler` are for drivers that tell each request, and that place connections.
 
 mod answered;
 mod arrivals;
 mod chain;
 mod correction;
+mod device;
 mod guard;
 mod lengths;
 mod model;
@@ -73,11 +74,13 @@ pub use server::Server;
 use crate::SleepState;
 use crate::error_budget::ErrorBudget;
 use crate::frequency::{PointIndex, PointTable};
+use crate::kind::Completion;
 use answered::held;
 use arrivals::{Arrivals, Load};
 use correction::{Correction, Goal};
+use device::Devices;
 use guard::Guard;
-use machine::{CstateIndex, Duration, Instant};
+use machine::{CstateIndex, Instant};
 use model::Model;
 use package::Package;
 use reserve::Reserve;
@@ -137,6 +140,7 @@ pub struct Joint {
     reported: [Option<Base>; 2],
     arrivals: Arrivals,
     service: Service,
+    devices: Devices,
     correction: Correction,
     reserve: Reserve,
     budget: ErrorBudget,
@@ -172,6 +176,7 @@ impl Joint {
             reported: [None; 2],
             arrivals: Arrivals::new(now),
             service: Service::new(),
+            devices: Devices::new(),
             correction: Correction::new(params.queueing),
             reserve: Reserve::new(&params, now),
             budget: ErrorBudget::new(params.aim),
@@ -208,20 +213,14 @@ impl Joint {
         if in_system > self.watch_above { self.hurry(now) } else { None }
     }
 
-    /// A request is done: its computing (at the nominal clock), how long it waited for memory, how
-    /// long it took from its arrival; `in_system` are left. Returns the new decision, if it differs
-    /// from the present one.
+    /// A request is done; `in_system` are left. Returns the new decision, if it differs from the present
+    /// one.
     #[inline]
-    pub fn handle_completion(
-        &mut self,
-        now: Instant,
-        compute: Duration,
-        memory: Duration,
-        response: Duration,
-        in_system: u32,
-    ) -> Option<Plan> {
+    pub fn handle_completion(&mut self, now: Instant, done: &Completion, in_system: u32) -> Option<Plan> {
+        let Completion { compute, memory, response, device } = *done;
         self.in_system = in_system;
         self.service.record(compute, memory);
+        self.devices.record(device);
         self.correction.record(response);
         self.budget.record(response, self.params.target);
         if self.base.active < self.cores {
@@ -323,7 +322,11 @@ impl Joint {
         let seen = Search::new(Model { rate: load.latest, ..model }, dvfs_ns).rate(self.base);
         let seen = seen.filter(|_| !load.changed && self.guard.is_on());
         let target_ns = self.params.target_ns();
-        let predicted_ns = seen.map(|rated| self.params.expected_ns(rated.tail_ns));
+        let device = self.devices.at(quantile, shape.mean_ns);
+        let predicted_ns = seen.map(|rated| {
+            let tail_ns = device.map_or(rated.tail_ns, |device| device.whole_ns(rated.tail_ns));
+            self.params.expected_ns(tail_ns)
+        });
         let (kind, active) = (self.base.speed.kind(), self.base.active);
         self.correction.end_epoch(kind, active, predicted_ns, &self.params);
         if seen.is_some() {
@@ -331,7 +334,8 @@ impl Joint {
         }
         self.budget.end_epoch(now, &self.params.terms());
         let tail_ns = self.budget.aim() * target_ns;
-        let goal = Goal { tail_ns, correction: &self.correction, is_graded: self.params.graded };
+        let is_graded = self.params.graded;
+        let goal = Goal { tail_ns, correction: &self.correction, is_graded, device };
         let mut search = Search::new(model, dvfs_ns);
         let best = search.best(&goal);
         let power = |rated: &Rated| rated.power + model.surge_power(goal.surges(rated.base));
@@ -353,7 +357,9 @@ impl Joint {
             held => (held, search.rate(held)),
         };
         let factor = self.correction.factor(base.speed.kind(), base.active);
-        self.guard = Guard::new(&model, base, rated.as_ref(), &self.params, target_ns / factor.max(1.0));
+        let goal_ns = target_ns / factor.max(1.0);
+        let goal_ns = device.map_or(goal_ns, |device| device.room_ns(goal_ns));
+        self.guard = Guard::new(&model, base, rated.as_ref(), &self.params, goal_ns);
         self.base = base;
         if self.surge_until.is_some() && self.in_system > self.guard.calm {
             self.plan = self.plan.stronger(self.base_plan());

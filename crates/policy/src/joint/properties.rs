@@ -1,8 +1,9 @@
 //! Invariants, under anything that may happen.
 
-use super::simulated::states;
+use super::simulated::{completion, states};
 use super::*;
 use crate::frequency::points::tests::nine_points;
+use machine::Duration;
 use proptest::prelude::*;
 
 /// An event that a driver reports next, some time later.
@@ -62,7 +63,8 @@ fn play(
                 *in_system -= 1;
                 let before = joint.plan();
                 let [compute, memory] = [compute_us, memory_us].map(Duration::from_micros);
-                let said = joint.handle_completion(now, compute, memory, (compute + memory) * 3, *in_system);
+                let done = completion(compute, memory, (compute + memory) * 3);
+                let said = joint.handle_completion(now, &done, *in_system);
                 assert_eq!(said, (joint.plan() != before).then(|| joint.plan()));
                 see(joint, false, before);
             }

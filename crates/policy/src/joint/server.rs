@@ -70,8 +70,7 @@ impl CorePolicy for Server {
 
     #[inline]
     fn handle_completion(&mut self, now: Instant, done: &Completion, in_system: u32) {
-        let Completion { compute, memory, response } = *done;
-        let plan = self.joint.handle_completion(now, compute, memory, response, in_system);
+        let plan = self.joint.handle_completion(now, done, in_system);
         if plan.is_some() {
             self.follow(plan);
         }

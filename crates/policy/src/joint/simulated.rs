@@ -8,12 +8,17 @@
 
 use super::random::Random;
 use super::*;
-use machine::{ClockDomain, FrequencyTable, Kilohertz, Microwatts, OperatingPoint, PointKind};
+use machine::{ClockDomain, Duration, FrequencyTable, Kilohertz, Microwatts, OperatingPoint, PointKind};
 use std::collections::VecDeque;
 
 pub(super) const CORES: u16 = 10;
 const WORK_NS: f64 = 10_000.0;
 const DVFS_NS: f64 = 10_000.0;
+
+/// A request that called no device.
+pub(super) fn completion(compute: Duration, memory: Duration, response: Duration) -> Completion {
+    Completion { compute, memory, response, device: Duration::ZERO }
+}
 
 /// 0.8 to 2.1 GHz with the powers that the preset `peafowl-simulation` states.
 pub(super) fn points() -> PointTable {
@@ -294,8 +299,8 @@ impl Server {
             let nanos = |ns: f64| Duration::from_nanos(ns as u64);
             let (now, in_system) = (self.at(), self.in_system);
             if let Some(joint) = &mut self.joint {
-                let plan =
-                    joint.handle_completion(now, nanos(whole_ns), Duration::ZERO, nanos(response), in_system);
+                let done = completion(nanos(whole_ns), Duration::ZERO, nanos(response));
+                let plan = joint.handle_completion(now, &done, in_system);
                 self.cores[core].doing = Doing::Asleep { state: 0 };
                 self.obey(plan);
             }

@@ -5,7 +5,8 @@ use machine::{Duration, Instant};
 
 /// How many cores new work may go to.
 pub trait CorePolicy: Policy {
-    /// A request came; there are `in_system` with it.
+    /// A request came; there are `in_system` with it, without those that wait for a device and hold no
+    /// core.
     fn handle_arrival(&mut self, _now: Instant, _in_system: u32) {}
 
     /// A request left; `in_system` are left.
@@ -32,4 +33,6 @@ pub struct Completion {
     pub memory: Duration,
     /// Time from the arrival to the answer.
     pub response: Duration,
+    /// Time of it in which the request waited for a device and held no core.
+    pub device: Duration,
 }

@@ -22,7 +22,7 @@ pub trait FrequencyPolicy: Policy {
         None
     }
 
-    /// The core has completed a request.
+    /// The core has completed a request, or a piece of one.
     fn handle_completion(&mut self, _now: Instant, _cpu: usize, _request: &Request) {}
 
     /// The core has nothing to do.
@@ -30,14 +30,14 @@ pub trait FrequencyPolicy: Policy {
         None
     }
 
-    /// The core's queue has changed: it executes `head`, and `waiting` tells by their places when
-    /// the requests behind it arrived. The P-state for the core.
+    /// The core's queue has changed: it executes `head`, and `waiting` tells by their places of the
+    /// requests behind it. The P-state for the core.
     fn handle_queue(
         &mut self,
         _now: Instant,
         _cpu: usize,
         _head: Option<Head>,
-        _waiting: &dyn Fn(usize) -> Option<Instant>,
+        _waiting: &dyn Fn(usize) -> Option<Waiting>,
     ) -> Option<PointIndex> {
         None
     }
@@ -80,7 +80,22 @@ pub struct Request {
     pub compute: Duration,
     /// Time in which it waits for memory, whatever the frequency.
     pub memory: Duration,
+    /// Below [`PHASES`]: a call of a device, or the answer of all shards, ends a phase.
+    pub phase: u8,
+    pub ends: Ends,
 }
+
+/// How much is over when a core has done its work on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// A piece; others of the same phase are still to be done.
+    Piece,
+    Phase,
+    Request,
+}
+
+/// Shards, their second round, and the work after the call of a device.
+pub const PHASES: usize = 3;
 
 /// The request that a core executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,4 +103,12 @@ pub struct Head {
     pub arrived: Instant,
     /// Its computing so far, at the nominal frequency.
     pub done_compute: Duration,
+    pub phase: u8,
+}
+
+/// A request that waits for a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub arrived: Instant,
+    pub phase: u8,
 }

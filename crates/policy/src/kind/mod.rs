@@ -27,7 +27,7 @@ mod nap;
 mod wake_delay;
 
 pub use cores::{Completion, CorePolicy};
-pub use frequency::{Constant, FrequencyPolicy, Head, Request, Watch};
+pub use frequency::{Constant, Ends, FrequencyPolicy, Head, PHASES, Request, Waiting, Watch};
 pub use idle::IdlePolicy;
 pub use make::{Anticipation, Make, Making, Placed, Placement, Workers};
 pub use nap::{NapOrder, NapPolicy, StallMark};

@@ -104,7 +104,7 @@ impl Engine {
 
     pub(super) fn counting_sees_arrival(&mut self, arrived_ns: u64) {
         let now = Instant::from_nanos(self.now);
-        let in_system = self.metrics.in_system() as u32;
+        let in_system = self.at_cores();
         match &mut self.core_policy.kind {
             Kind::All => {}
             Kind::Counted(counted) => {
@@ -118,10 +118,16 @@ impl Engine {
         }
     }
 
+    /// Requests in the system that hold a core or wait for one.
+    #[inline]
+    fn at_cores(&self) -> u32 {
+        (self.metrics.in_system() - self.blocked) as u32
+    }
+
     #[inline]
     pub(super) fn counting_sees_completion(&mut self, task: &Task, response_ns: u64) {
         let now = Instant::from_nanos(self.now);
-        let in_system = self.metrics.in_system() as u32;
+        let in_system = self.at_cores();
         match &mut self.core_policy.kind {
             Kind::All => {}
             Kind::Counted(counted) => {
@@ -130,6 +136,7 @@ impl Engine {
                     compute: Duration::from_nanos(task.compute_ns),
                     memory: Duration::from_nanos(task.memory_ns),
                     response: Duration::from_nanos(response_ns),
+                    device: Duration::from_nanos(self.device_ns),
                 };
                 core_policy!(&mut counted.policy, p => p.handle_completion(now, &done, in_system));
                 self.obey_core_policy();

@@ -7,7 +7,7 @@ use super::task::Task;
 use super::{Doing, Engine, Later, Setup};
 use machine::{CpuId, Duration, Instant};
 use policy::frequency::PointIndex;
-use policy::kind::{Constant, Decision, FrequencyPolicy, Head, Policy, Request, Watch};
+use policy::kind::{Constant, Decision, Ends, FrequencyPolicy, Head, Policy, Request, Waiting, Watch};
 
 /// The policy and its driver's state.
 pub(super) struct Dvfs {
@@ -44,12 +44,14 @@ impl Dvfs {
     }
 }
 
-fn request(task: &Task) -> Request {
+fn request(task: &Task, (phase, ends): (u8, Ends)) -> Request {
     Request {
         arrived: Instant::from_nanos(task.arrived_ns),
         class: usize::from(task.class),
         compute: Duration::from_nanos(task.compute_ns),
         memory: Duration::from_nanos(task.memory_ns),
+        phase,
+        ends,
     }
 }
 
@@ -141,16 +143,21 @@ impl Engine {
             Head {
                 arrived: Instant::from_nanos(state.task.arrived_ns),
                 done_compute: Duration::from_nanos((state.task.compute_ns as f64 * (1.0 - left)) as u64),
+                phase: self.pieces.phase(state.task.request),
             }
         });
-        let arrived = |task: &Task| Instant::from_nanos(task.arrived_ns);
+        let pieces = &self.pieces;
+        let waits = |task: &Task| Waiting {
+            arrived: Instant::from_nanos(task.arrived_ns),
+            phase: pieces.phase(task.request),
+        };
         let point = if self.has_shared {
             // Of a queue that all serve, this core will see every so-manieth.
             let (shared, every) = (&self.shared, self.active_count);
-            let waiting = |place: usize| shared.get(place * every).map(arrived);
+            let waiting = |place: usize| shared.get(place * every).map(waits);
             frequency_policy!(&mut self.dvfs.policy, p => p.handle_queue(now, core, head, &waiting))
         } else {
-            let waiting = |place: usize| state.queue.get(place).map(arrived);
+            let waiting = |place: usize| state.queue.get(place).map(waits);
             frequency_policy!(&mut self.dvfs.policy, p => p.handle_queue(now, core, head, &waiting))
         };
         self.obey_frequency_policy(point.map(|point| (core, point)));
@@ -162,8 +169,9 @@ impl Engine {
             Watch::Queues => self.clock_choose(core),
             Watch::Work => {
                 let now = Instant::from_nanos(self.now);
-                let (request, point) =
-                    (request(&self.cores[core].task), PointIndex(self.hardware.point(core)));
+                let task = &self.cores[core].task;
+                let request = request(task, (self.pieces.phase(task.request), Ends::Piece));
+                let point = PointIndex(self.hardware.point(core));
                 let answer = frequency_policy!(
                     &mut self.dvfs.policy,
                     p => p.handle_start(now, core, &request, point)
@@ -193,13 +201,15 @@ impl Engine {
         }
     }
 
-    /// The core has completed a task.
+    /// The core has completed a task of this phase of its request, which is over or not.
     #[inline]
-    pub(super) fn clock_completed(&mut self, core: usize, task: &Task) {
-        self.dvfs.readers.record(self.now - task.arrived_ns);
+    pub(super) fn clock_completed(&mut self, core: usize, task: &Task, (phase, ends): (u8, Ends)) {
+        if ends == Ends::Request {
+            self.dvfs.readers.record(self.now - task.arrived_ns);
+        }
         if self.dvfs.watch != Watch::Nothing {
             let now = Instant::from_nanos(self.now);
-            let request = request(task);
+            let request = request(task, (phase, ends));
             frequency_policy!(&mut self.dvfs.policy, p => p.handle_completion(now, core, &request));
             self.obey_frequency_policy(None);
         }

@@ -12,6 +12,7 @@ use super::quiescing::Phase;
 use super::setup::{Dispatch, ShardWork, Wait};
 use super::task::{Pieces, Task, WHOLE};
 use super::{Doing, Engine, Later};
+use policy::kind::Ends;
 use workload::Random;
 
 impl Engine {
@@ -112,23 +113,29 @@ impl Engine {
         self.enqueue(core, Task { request, compute_ns: compute, memory_ns: memory, ..task });
     }
 
-    /// A piece of a request is done.
-    pub(super) fn piece_done(&mut self, core: usize, task: &Task) {
+    /// A piece of a request is done. How much is over with it.
+    pub(super) fn piece_done(&mut self, core: usize, task: &Task) -> Ends {
         let pieces = self.pieces.get_mut(task.request);
         pieces.left -= 1;
         pieces.done_ns = [pieces.done_ns[0] + task.compute_ns, pieces.done_ns[1] + task.memory_ns];
         if pieces.left == 0 {
             if self.second_round(task) || self.last_call(core, task.request) {
-                return;
+                return Ends::Phase;
             }
-            let [compute_ns, memory_ns] = self.pieces.remove(task.request).done_ns;
+            let Pieces { done_ns: [compute_ns, memory_ns], device_ns, .. } = self.pieces.remove(task.request);
+            self.device_ns = device_ns;
             if self.quiescing.is_some() {
                 self.phase(task.request, Phase::Ends);
             }
             let whole = Task { request: WHOLE, compute_ns, memory_ns, ..*task };
             self.leave(core, &whole);
+            self.device_ns = 0;
+            Ends::Request
         } else if self.has_phases() {
             self.submit(core, task.request);
+            Ends::Phase
+        } else {
+            Ends::Piece
         }
     }
 
@@ -142,6 +149,7 @@ impl Engine {
             return false;
         }
         pieces.left = count;
+        pieces.phase += 1;
         let piece = Task { compute_ns: fetch.as_nanos(), memory_ns: 0, ..*task };
         for _ in 0..count {
             self.enqueue_shared(piece);
@@ -171,6 +179,14 @@ impl Engine {
         pieces.core = core as u16;
         let latency = device.latency.draw(&mut self.chance.device(ticket)).as_nanos().max(1);
         let wait = device.wait;
+        pieces.phase += 1;
+        match wait {
+            Wait::Spin => pieces.done_ns[1] += latency,
+            Wait::Block => {
+                pieces.device_ns += latency;
+                self.blocked += 1;
+            }
+        }
         let on = device.on.clone();
         self.events.add(now + latency, Later::Device { request });
         if self.quiescing.is_some() {
@@ -196,6 +212,7 @@ impl Engine {
         match wait {
             Wait::Spin => self.resume(request),
             Wait::Block => {
+                self.blocked -= 1;
                 let cpu = self.target(&on, pieces.ticket, usize::from(pieces.core));
                 self.interrupt(cpu, Interrupt { cost_ns, then: Then::Resume(request) });
             }

@@ -194,6 +194,10 @@ pub struct Engine {
     /// Cores in the order in which the last request's pieces drew them.
     drawn: Vec<u16>,
     pieces: InPieces,
+    /// So many requests wait for the device and hold no core.
+    blocked: u64,
+    /// How long the request did that which is leaving now.
+    device_ns: u64,
     /// CPUs that new work may go to.
     active: CpuSet,
     /// How many they are: asked for each request, and counting bits takes its time.

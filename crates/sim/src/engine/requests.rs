@@ -4,6 +4,7 @@ use super::event_queue::NEVER;
 use super::setup::{Dispatch, Pick};
 use super::task::{Task, WHOLE};
 use super::{Doing, Engine};
+use policy::kind::Ends;
 use workload::Job;
 
 impl Engine {
@@ -340,13 +341,15 @@ impl Engine {
         if self.chronicle.is_some() {
             self.tell_of_work(core, &task);
         }
-        if task.request == WHOLE {
+        let phase = self.pieces.phase(task.request);
+        let ends = if task.request == WHOLE {
             self.leave(core, &task);
+            Ends::Request
         } else {
-            self.piece_done(core, &task);
-        }
+            self.piece_done(core, &task)
+        };
         if self.dvfs.watches_work() {
-            self.clock_completed(core, &task);
+            self.clock_completed(core, &task, (phase, ends));
         }
         self.about(None);
         if self.wake_delay.is_on() {

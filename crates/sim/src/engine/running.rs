@@ -111,6 +111,8 @@ impl Engine {
             is_watched: is_served_outside || is_decided_by,
             adapts: setup.policies.adapts(),
             backlog: 0,
+            blocked: 0,
+            device_ns: 0,
             metrics,
             chronicle: None,
             sample_every: 0,

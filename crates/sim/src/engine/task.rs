@@ -63,6 +63,10 @@ pub struct Pieces {
     pub memory_ns: u64,
     /// Its shards have answered, and it is in its second round.
     pub fetches: bool,
+    /// How many phases of it are over.
+    pub phase: u8,
+    /// Time in which it waited for the device and held no core.
+    pub device_ns: u64,
     /// It will call the device when its last shard has answered.
     pub calls: bool,
 }
@@ -88,6 +92,12 @@ impl InPieces {
                 (self.requests.len() - 1) as u32
             }
         }
+    }
+
+    /// How many phases are over of the request of a task.
+    #[inline]
+    pub fn phase(&self, request: u32) -> u8 {
+        if request == WHOLE { 0 } else { self.requests[request as usize].phase }
     }
 
     pub fn get_mut(&mut self, place: u32) -> &mut Pieces {

@@ -93,6 +93,37 @@ fn no_cpu_polls_for_a_timer_that_is_over_nor_naps_through_it() {
     assert!(refused.contains("leave server.clients.timer out"), "{refused}");
 }
 
+/// Ten cores with clocks; each request computes, waits for a device for about 600 us, and computes again.
+/// The tail in targets, and the power.
+fn at_a_goal(policies: &str, target_us: f64, requests: u32) -> (f64, f64) {
+    let text = format!(
+        "goal = \"{target_us}us@p99\"\n[machine]\npreset = \"peafowl-simulation\"\n\
+         [server.device]\nlatency = {{ distribution = \"uniform\", from = \"500us\", to = \"700us\" }}\n\
+         interrupt = \"3us\"\n[workload]\nrate = \"150k\"\nservice = {{ exponential = \"20us\" }}\n\
+         [run]\nrequests = {requests}\n"
+    );
+    let document = Document::parse("device.toml".as_ref(), &text, &Estimates::default()).expect("a scenario");
+    let outcome = task(document, policies, 1).run().unwrap_or_else(|error| panic!("{policies}: {error}"));
+    (outcome.responses.p99_ns.expect("a tail").value / 1e3 / target_us, outcome.power.cpu_watts)
+}
+
+#[test]
+fn a_plan_spends_what_a_device_leaves_of_the_goal_and_no_more() {
+    for (target_us, most_watts) in [(1_000.0, 21.5), (1_500.0, 18.5)] {
+        let (tail, watts) = at_a_goal("joint-plan", target_us, 3_000_000);
+        assert!((0.94..=1.02).contains(&tail), "{target_us} us: {tail} targets");
+        assert!(watts < most_watts, "{target_us} us: {watts} W");
+    }
+}
+
+/// The phase before the call has not all of the goal, and is no answer that was in time.
+#[test]
+fn a_pace_by_request_leaves_the_device_its_time() {
+    let (tail, watts) = at_a_goal("crescendo", 1_000.0, 3_000_000);
+    assert!((0.97..=1.02).contains(&tail), "{tail} targets");
+    assert!(watts < 22.0, "{watts} W");
+}
+
 /// The load jumps while requests wait for their first phase, and connections move with them.
 #[test]
 fn a_thread_that_spins_is_answered_where_its_connection_has_moved_to() {

@@ -3,7 +3,7 @@
 //! takes less energy than the same tail by Rubik.
 
 use super::*;
-use crate::frequency::points::tests::points_at;
+use crate::frequency::points::tests::{points_at, whole};
 use crate::frequency::rubik;
 use std::collections::VecDeque;
 
@@ -93,18 +93,19 @@ fn run(mut policy: Policy, load: f64, seconds: f64) -> Outcome {
             let (compute, response) =
                 (Duration::from_nanos(work as u64), Duration::from_nanos(response as u64));
             match &mut policy {
-                Policy::Crescendo(all) => all.handle_completion(at(now), compute, Duration::ZERO, response),
+                Policy::Crescendo(all) => all.handle_completion(at(now), &whole(at(arrived), compute)),
                 Policy::Rubik(all) => all.handle_completion(at(now), compute, Duration::ZERO, response),
             }
             left = queue.front().map_or(0.0, |(_, work)| *work);
         }
         review_at = f64::INFINITY;
         if let Some(&(arrived, work)) = queue.front() {
-            let head =
-                Head { arrived: at(arrived), done_compute: Duration::from_nanos((work - left) as u64) };
+            let done_compute = Duration::from_nanos((work - left) as u64);
+            let head = Head { arrived: at(arrived), done_compute, phase: 0 };
             let waiting = queue.iter().skip(1).map(|(arrived, _)| at(*arrived));
             let wanted = match &mut policy {
                 Policy::Crescendo(crescendo) => {
+                    let waiting = waiting.map(|arrived| Waiting { arrived, phase: 0 });
                     let choice = crescendo.choose(at(now), Some(head), waiting);
                     review_at = choice.review.map_or(f64::INFINITY, |due| due.as_nanos() as f64);
                     choice.point

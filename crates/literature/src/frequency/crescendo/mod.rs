@@ -23,6 +23,8 @@
 //!   a little less, by so much as the last request of a busy period stayed of the time that the period lasted
 //!   (a sample-path derivative; Ho and Cao 1983). Gaps too short for the package are no end of a period.
 //!
+//! A request that calls a device, or whose shards are searched in rounds, has *phases*, each with work of
+//! its own. The next ones take time as well, on average so much (`phases`): a phase has that much less.
 //! An [`ErrorBudget`] moves the goal, so that as many requests miss it as it allows.
 //!
 //! **Invariants.** Until enough requests are known, and for a request that cannot make it any more
@@ -31,6 +33,7 @@
 
 mod busy;
 mod params;
+mod phases;
 mod schedule;
 mod server;
 
@@ -41,9 +44,10 @@ use super::rubik::{Head, Rubik};
 use super::{PointIndex, PointTable};
 use busy::Busy;
 use machine::{Duration, Instant, TurboBin};
+use phases::{Learned, Phases};
 use policy::error_budget::ErrorBudget;
-use policy::frequency::log_histogram::LogHistogram;
-use schedule::{Ladder, Schedules};
+use policy::kind::{Ends, PHASES, Request, Waiting};
+use schedule::Ladder;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,37 +65,35 @@ pub struct Crescendo {
     turbo: Vec<TurboBin>,
     cores: u16,
     rubik: Rubik,
-    compute: LogHistogram,
+    phases: Phases,
     memory_ns: f64,
     began: Option<Instant>,
     budget: ErrorBudget,
     busy: Busy,
     known: Option<Known>,
-    waiting: Waiting,
+    waiting: Price,
 }
 
 /// Learned from the requests of one window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Known {
-    schedules: Schedules,
+    phases: [Option<Learned>; PHASES],
     /// Each for up to so many busy cores.
     ladders: Vec<(u16, Ladder)>,
     /// Real time for computing at the nominal clock.
     slowness: f64,
-    /// Real time of a request on its core.
-    mean_ns: f64,
     /// Power of the package that would end if all cores had done their work.
     package_watts: f64,
 }
 
 /// The mean price of requests that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Waiting {
+struct Price {
     watts: f64,
     at: Instant,
 }
 
-impl Waiting {
+impl Price {
     fn record(&mut self, now: Instant, watts: f64, over_ns: f64) -> f64 {
         let kept = (-(now.since(self.at).as_nanos() as f64) / over_ns.max(1.0)).exp();
         *self = Self { watts: kept * self.watts + (1.0 - kept) * watts, at: now };
@@ -108,31 +110,28 @@ impl Crescendo {
             turbo: turbo.to_vec(),
             cores,
             rubik: Rubik::new(params.rubik(), points),
-            compute: LogHistogram::new(),
+            phases: Phases::default(),
             memory_ns: 0.0,
             began: None,
             budget: ErrorBudget::new(1.0),
             busy: Busy::new(params.package_after),
             known: None,
-            waiting: Waiting { watts: 0.0, at: Instant::ZERO },
+            waiting: Price { watts: 0.0, at: Instant::ZERO },
         }
     }
 
-    /// A request is done: its computing (at nominal frequency), how long it waited for memory,
-    /// and how long it took from its arrival.
-    pub fn handle_completion(
-        &mut self,
-        now: Instant,
-        compute: Duration,
-        memory: Duration,
-        response: Duration,
-    ) {
-        self.rubik.handle_completion(now, compute, memory, response);
+    /// A request is done, or a piece of one.
+    pub fn handle_completion(&mut self, now: Instant, request: &Request) {
+        let age = now.since(request.arrived);
+        self.rubik.handle_work(now, request.compute, request.memory);
         self.began.get_or_insert(now);
-        self.compute.record(compute);
-        self.memory_ns += memory.as_nanos() as f64;
-        self.budget.record(response, self.params.rubik.target);
-        self.busy.handle_completion(response);
+        self.phases.record(request, age);
+        self.memory_ns += request.memory.as_nanos() as f64;
+        self.busy.handle_completion(age);
+        if request.ends == Ends::Request {
+            self.rubik.handle_answer(now, age);
+            self.budget.record(age, self.params.rubik.target);
+        }
     }
 
     /// So many cores work from now on. True if the others are to be asked again.
@@ -153,18 +152,18 @@ impl Crescendo {
         self.rubik.set_target(self.params.rubik.target.scale(self.budget.aim()));
         let enough = u64::from(self.params.rubik.samples_min.max(1));
         let window = self.began.map_or(Duration::ZERO, |began| now.since(began));
-        if self.compute.total() >= enough && window >= self.params.rubik.rebuild_every {
+        if self.phases.pieces() >= enough && window >= self.params.rubik.rebuild_every {
             self.rebuild();
         }
     }
 
-    /// For a core that executes `head` and then, in this order, the requests that came at
-    /// `waiting`. A core with nothing to do gets the slowest operating point.
+    /// For a core that executes `head` and then, in this order, the requests in `waiting`. A core with
+    /// nothing to do gets the slowest operating point.
     pub fn choose(
         &mut self,
         now: Instant,
         head: Option<Head>,
-        waiting: impl IntoIterator<Item = Instant>,
+        waiting: impl IntoIterator<Item = Waiting>,
     ) -> Choice {
         let fastest = Choice { point: self.points.fastest(), review: None };
         match head {
@@ -178,28 +177,42 @@ impl Crescendo {
         &mut self,
         now: Instant,
         head: Head,
-        waiting: impl IntoIterator<Item = Instant>,
+        waiting: impl IntoIterator<Item = Waiting>,
     ) -> Option<Choice> {
-        let Known { schedules, slowness, mean_ns, package_watts, .. } = self.known.as_ref()?;
+        let Known { phases, slowness, package_watts, .. } = self.known.as_ref()?;
+        let phase = |phase: u8| phases.get(usize::from(phase)).and_then(Option::as_ref);
+        let Learned { schedules, follows, .. } = phase(head.phase)?;
         let delay_ns = self.params.rubik.dvfs_delay.as_nanos() as f64;
         let target_ns = self.rubik.corrected_target().as_nanos() as f64;
-        let left_ns = |arrived: Instant| target_ns - delay_ns - now.since(arrived).as_nanos() as f64;
+        let left_ns = |arrived: Instant, follows: Duration| {
+            target_ns - delay_ns - (now.since(arrived) + follows).as_nanos() as f64
+        };
         let place = schedules.place(head.done_compute.as_nanos() as f64)?;
         let ladder = self.known.as_ref()?.ladder(self.busy.cores());
         let mut others_watts = package_watts / f64::from(self.busy.cores().max(1));
         // Without those that wait: it falls by steps as others_watts rises, and one more request could slow the
         // core down.
-        let lambda = schedules.price(place, left_ns(head.arrived), others_watts, ladder)?;
+        let lambda = schedules.price(place, left_ns(head.arrived, *follows), others_watts, ladder)?;
         let mut waiting = waiting.into_iter().peekable();
         let mut least = self.points.slowest();
         if waiting.peek().is_some() && schedules.parts() == 1 {
+            // As if each had come so much earlier.
+            let earlier = |arrived: Instant, follows: Duration| {
+                Instant::from_nanos(arrived.as_nanos().saturating_sub(follows.as_nanos()))
+            };
+            let head = Head { arrived: earlier(head.arrived, *follows), ..head };
+            let follows = |other: &Waiting| phase(other.phase).map_or(Duration::ZERO, |phase| phase.follows);
+            let waiting = waiting.map(|other| earlier(other.arrived, follows(&other)));
             least = self.rubik.choose(now, Some(head), waiting);
         } else if waiting.peek().is_some() {
             let highest = ladder.highest();
             let (mut ahead_ns, mut watts) = (schedules.rest_ns(place) * slowness, 0.0);
-            for arrived in waiting {
-                watts += schedules.price_of_waiting(left_ns(arrived) - ahead_ns).unwrap_or(highest);
-                ahead_ns += mean_ns;
+            for other in waiting {
+                let price = phase(other.phase).and_then(|phase| {
+                    phase.schedules.price_of_waiting(left_ns(other.arrived, phase.follows) - ahead_ns)
+                });
+                watts += price.unwrap_or(highest);
+                ahead_ns += phase(other.phase).map_or(0.0, |phase| phase.mean_ns);
                 if watts >= highest {
                     break;
                 }
@@ -221,7 +234,7 @@ impl Crescendo {
     }
 
     fn rebuild(&mut self) {
-        let computed_ns = (self.compute.mean_ns() * self.compute.total() as f64).max(1.0);
+        let computed_ns = self.phases.computed_ns().max(1.0);
         let memory = self.memory_ns / computed_ns;
         let seen = self.busy.take();
         let slowness = if seen.cores_ns > 0.0 { seen.cores_ns / computed_ns } else { 1.0 + memory };
@@ -237,12 +250,10 @@ impl Crescendo {
         let all_busy = &ladders[ladders.len() - 1].1;
         let least_ns = self.least_part().as_nanos() as f64;
         let others_watts = package_watts / f64::from(self.cores.max(1));
-        let schedules =
-            Schedules::of(&self.compute, self.params.quantile(), least_ns, others_watts, all_busy);
-        let mean_ns = self.compute.mean_ns() * slowness;
-        self.known =
-            schedules.map(|schedules| Known { schedules, ladders, slowness, mean_ns, package_watts });
-        self.compute.clear();
+        let price = (others_watts, all_busy);
+        let phases = self.phases.take(self.params.quantile(), least_ns, slowness, price);
+        let any = phases.iter().any(Option::is_some);
+        self.known = any.then_some(Known { phases, ladders, slowness, package_watts });
         (self.memory_ns, self.began) = (0.0, None);
     }
 }

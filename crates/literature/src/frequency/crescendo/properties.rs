@@ -1,7 +1,7 @@
 //! Invariants, whatever the requests and the queue.
 
 use super::*;
-use crate::frequency::points::tests::nine_points;
+use crate::frequency::points::tests::{nine_points, whole};
 use crate::frequency::rubik;
 use machine::Microwatts;
 use proptest::prelude::*;
@@ -22,15 +22,16 @@ fn taught(requests: &[(f64, f64)], shared_watts: f64) -> Crescendo {
     };
     let mut crescendo = Crescendo::new(params, 4, &nine_points(), &[]);
     for (at, (compute, memory)) in requests.iter().cycle().take(1_000).enumerate() {
-        let now = Instant::from_nanos(at as u64 * 100_000);
-        crescendo.handle_completion(now, us(*compute), us(*memory), us(compute + memory));
+        let now = Instant::from_nanos(1_000_000 + at as u64 * 100_000);
+        let request = Request { memory: us(*memory), ..whole(now - us(compute + memory), us(*compute)) };
+        crescendo.handle_completion(now, &request);
     }
-    crescendo.handle_timeout(Instant::from_nanos(100_000_000));
+    crescendo.handle_timeout(Instant::from_nanos(101_000_000));
     crescendo
 }
 
 fn head(age_us: f64, done_us: f64) -> Option<Head> {
-    Some(Head { arrived: NOW - us(age_us), done_compute: us(done_us) })
+    Some(Head { arrived: NOW - us(age_us), done_compute: us(done_us), phase: 0 })
 }
 
 #[test]
@@ -50,6 +51,51 @@ fn a_request_beyond_the_quantile_or_beyond_help_gets_the_fastest_point() {
     assert_ne!(crescendo.choose(NOW, head(0.0, 0.0), []), fastest);
 }
 
+/// One that saw requests that computed for 40 us, waited for a device for 100 us, and computed for 40 us
+/// more.
+fn taught_of_devices() -> Crescendo {
+    let mut crescendo = Crescendo::new(Params::default(), 4, &nine_points(), &[]);
+    for at in 0..1_000 {
+        let arrived = Instant::from_nanos(at * 200_000);
+        let first = Request { ends: Ends::Phase, ..whole(arrived, us(40.0)) };
+        crescendo.handle_completion(arrived + us(40.0), &first);
+        let last = Request { phase: 1, ..whole(arrived, us(40.0)) };
+        crescendo.handle_completion(arrived + us(180.0), &last);
+    }
+    crescendo.handle_timeout(Instant::from_nanos(200_000_000));
+    crescendo
+}
+
+#[test]
+fn a_phase_has_what_the_next_ones_leave_of_the_goal() {
+    let mut crescendo = taught_of_devices();
+    let mut point = |age_us, phase| {
+        let head = head(age_us, 0.0).map(|head| Head { phase, ..head });
+        crescendo.choose(NOW, head, []).point
+    };
+    assert_eq!(point(100.0, 0), point(240.0, 1));
+    assert!(point(100.0, 0) > point(100.0, 1));
+    assert_eq!(point(130.0, 0), nine_points().fastest(), "with what follows it is too late");
+}
+
+#[test]
+fn one_that_waits_has_what_the_next_phases_leave_as_well() {
+    let mut crescendo = taught_of_devices();
+    let head = head(0.0, 0.0).map(|head| Head { phase: 1, ..head });
+    let mut point = |age_us, phase| {
+        // Prices of waiting are a mean over the goal: asked for so long that only this one counts.
+        let other = Waiting { arrived: NOW - us(age_us), phase };
+        (0..3_000).fold(PointIndex(0), |_, step| {
+            let later = us(f64::from(step));
+            let head = head.map(|head| Head { arrived: head.arrived + later, ..head });
+            let other = Waiting { arrived: other.arrived + later, ..other };
+            crescendo.choose(NOW + later, head, [other]).point
+        })
+    };
+    let of_phases = [0, 1].map(|phase| point(60.0, phase));
+    assert!(of_phases[0] > of_phases[1], "{of_phases:?}");
+}
+
 fn requests() -> impl Strategy<Value = Vec<(f64, f64)>> {
     let compute = prop_oneof![0.1..200.0_f64, 5.0..6.0_f64, Just(0.0)];
     prop::collection::vec((compute, prop_oneof![0.0..30.0_f64, Just(0.0)]), 1..40)
@@ -67,8 +113,9 @@ proptest! {
         shared in 0.0..50.0_f64,
     ) {
         let crescendo = taught(&requests, shared);
-        let waiting: Vec<Instant> = ages.iter().map(|age| NOW - us(*age)).collect();
-        let choose = |age, waiting: &[Instant]| {
+        let waiting: Vec<Waiting> =
+            ages.iter().map(|age| Waiting { arrived: NOW - us(*age), phase: 0 }).collect();
+        let choose = |age, waiting: &[Waiting]| {
             crescendo.clone().choose(NOW, head(age, done), waiting.iter().copied())
         };
         let chosen = choose(age, &waiting);
@@ -77,7 +124,7 @@ proptest! {
         let older = choose(age + later, &waiting);
         prop_assert!(older.point >= chosen.point, "{older:?} {chosen:?}");
         let mut longer = waiting.clone();
-        longer.push(NOW);
+        longer.push(Waiting { arrived: NOW, phase: 0 });
         let fuller = choose(age, &longer);
         prop_assert!(fuller.point >= chosen.point, "{fuller:?} {chosen:?}");
         let alone = choose(age, &[]);

@@ -3,7 +3,7 @@
 use super::Crescendo;
 use crate::frequency::PointIndex;
 use machine::{CpuId, Instant};
-use policy::kind::{Decision, FrequencyPolicy, Head, Making, Policy, Request, Seen, Watch};
+use policy::kind::{Decision, FrequencyPolicy, Head, Making, Policy, Request, Seen, Waiting, Watch};
 use std::collections::VecDeque;
 
 /// One for all cores.
@@ -80,7 +80,7 @@ impl FrequencyPolicy for Server {
         now: Instant,
         cpu: usize,
         head: Option<Head>,
-        waiting: &dyn Fn(usize) -> Option<Instant>,
+        waiting: &dyn Fn(usize) -> Option<Waiting>,
     ) -> Option<PointIndex> {
         self.set_busy(now, cpu, head.is_some());
         let choice = self.crescendo.choose(now, head, (0..).map_while(waiting));
@@ -100,8 +100,7 @@ impl FrequencyPolicy for Server {
 
     #[inline]
     fn handle_completion(&mut self, now: Instant, _: usize, request: &Request) {
-        let response = now.since(request.arrived);
-        self.crescendo.handle_completion(now, request.compute, request.memory, response);
+        self.crescendo.handle_completion(now, request);
         self.due = self.due.or_else(|| self.crescendo.poll_timeout());
     }
 

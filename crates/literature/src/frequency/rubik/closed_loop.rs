@@ -79,7 +79,7 @@ fn run(params: Params, load: f64, seconds: f64) -> Outcome {
         }
         if let Some(&(arrived, work)) = queue.front() {
             let done_compute = Duration::from_nanos((work - left) as u64);
-            let head = Head { arrived: at(arrived), done_compute };
+            let head = Head { arrived: at(arrived), done_compute, phase: 0 };
             let wanted =
                 rubik.choose(at(now), Some(head), queue.iter().skip(1).map(|(arrived, _)| at(*arrived)));
             if wanted != asked {

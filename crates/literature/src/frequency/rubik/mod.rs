@@ -97,21 +97,18 @@ impl Rubik {
         rubik
     }
 
-    /// A request is done: its computing (at nominal frequency), how long it waited for memory,
-    /// and how long it took from its arrival.
-    pub fn handle_completion(
-        &mut self,
-        now: Instant,
-        compute: Duration,
-        memory: Duration,
-        response: Duration,
-    ) {
+    /// A piece of a request is done.
+    pub fn handle_work(&mut self, now: Instant, compute: Duration, memory: Duration) {
         self.compute.record(compute);
         self.memory.record(memory);
-        self.responses.record(response);
         if self.rebuild_at.is_none() {
             self.rebuild_at = Some(now + self.params.rebuild_every);
         }
+    }
+
+    /// A request is answered, so long after its arrival.
+    pub fn handle_answer(&mut self, now: Instant, response: Duration) {
+        self.responses.record(response);
         if self.feedback_at.is_none() {
             self.feedback_at = Some(now + self.params.feedback_every);
         }
@@ -224,6 +221,20 @@ mod tests {
     use super::*;
     use crate::frequency::points::tests::nine_points;
 
+    impl Rubik {
+        /// A request of one piece is done.
+        pub fn handle_completion(
+            &mut self,
+            now: Instant,
+            compute: Duration,
+            memory: Duration,
+            response: Duration,
+        ) {
+            self.handle_work(now, compute, memory);
+            self.handle_answer(now, response);
+        }
+    }
+
     pub(super) const NOW: Instant = Instant::from_nanos(10_000_000_000);
 
     pub(super) fn us(micros: f64) -> Duration {
@@ -247,7 +258,7 @@ mod tests {
 
     /// A head of this age that has computed so much; both in us.
     pub(super) fn head(age: f64, done: f64) -> Option<Head> {
-        Some(Head { arrived: NOW - us(age), done_compute: us(done) })
+        Some(Head { arrived: NOW - us(age), done_compute: us(done), phase: 0 })
     }
 
     /// Arrivals so many us ago.

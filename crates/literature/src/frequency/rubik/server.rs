@@ -3,7 +3,7 @@
 use super::Rubik;
 use crate::frequency::PointIndex;
 use machine::Instant;
-use policy::kind::{FrequencyPolicy, Head, Making, Policy, Request, Seen, Watch};
+use policy::kind::{Ends, FrequencyPolicy, Head, Making, Policy, Request, Seen, Waiting, Watch};
 
 /// One for all cores.
 pub struct Server {
@@ -41,15 +41,17 @@ impl FrequencyPolicy for Server {
         now: Instant,
         _: usize,
         head: Option<Head>,
-        waiting: &dyn Fn(usize) -> Option<Instant>,
+        waiting: &dyn Fn(usize) -> Option<Waiting>,
     ) -> Option<PointIndex> {
-        Some(self.rubik.choose(now, head, (0..).map_while(waiting)))
+        Some(self.rubik.choose(now, head, (0..).map_while(waiting).map(|waiting| waiting.arrived)))
     }
 
     #[inline]
     fn handle_completion(&mut self, now: Instant, _: usize, request: &Request) {
-        let response = now.since(request.arrived);
-        self.rubik.handle_completion(now, request.compute, request.memory, response);
+        self.rubik.handle_work(now, request.compute, request.memory);
+        if request.ends == Ends::Request {
+            self.rubik.handle_answer(now, now.since(request.arrived));
+        }
         self.due = self.due.or_else(|| self.rubik.poll_timeout());
     }
 }

@@ -58,7 +58,12 @@ fn is_found(
     let (points, states, shape, siblings) = (&points(), &states(), &shape, Siblings::NONE);
     let model =
         Model { shape, rate, scv, quantile: 0.99, queueing, cores, siblings, points, states, package };
-    let goal = Goal { tail_ns: goal_us * 1e3, correction: &Correction::with(factors), is_graded: true };
+    let goal = Goal {
+        tail_ns: goal_us * 1e3,
+        correction: &Correction::with(factors),
+        is_graded: true,
+        device: None,
+    };
     let found = Search::new(model, 10e3).best(&goal);
     let mut search = Search::new(model, 10e3);
     let best = exhaustive(&mut search, &goal);
