@@ -95,10 +95,12 @@ impl ErrorBudget {
         }
         let windows = now.since(self.counted).as_secs_f64() / terms.window.as_secs_f64().max(1e-9);
         let kept = (-windows).exp();
-        self.allowed = self.allowed * kept + allowed;
-        self.debt = (self.debt * kept + late - allowed).max(0.0);
+        (self.allowed, self.debt) = (self.allowed * kept, self.debt * kept);
+        // That of earlier rounds: what this one overspent counts at once, and counts once.
+        let spendable = (1.0 - REPAID * self.debt / (self.allowed + allowed)).max(SPENDABLE);
+        self.allowed += allowed;
+        self.debt = (self.debt + late - allowed).max(0.0);
         self.counted = now;
-        let spendable = (1.0 - REPAID * self.debt / self.allowed).max(SPENDABLE);
         self.largest = allowed.max(self.largest * FORGOTTEN);
         let left = (allowed * spendable - late) / self.largest;
         let [least, most] = terms.aims;
