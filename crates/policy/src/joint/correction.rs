@@ -153,7 +153,7 @@ pub(super) struct Goal<'a> {
     pub tail_ns: f64,
     pub correction: &'a Correction,
     pub is_graded: bool,
-    pub device: Option<Device>,
+    pub device: Device,
 }
 
 impl Goal<'_> {
@@ -166,7 +166,7 @@ impl Goal<'_> {
     pub fn of(&self, kind: Kind, active: u16) -> f64 {
         let may_be = kind == Kind::Steady || self.is_graded;
         let tail_ns = if may_be { self.tail_ns / self.correction.factor(kind, active) } else { 0.0 };
-        self.device.map_or(tail_ns, |device| device.room_ns(tail_ns))
+        (tail_ns - self.device.takes_ns).max(0.0)
     }
 }
 

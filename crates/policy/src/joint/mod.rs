@@ -37,7 +37,7 @@
 //! **Invariants.** At least one core is active and at most all; operating point and state are in
 //! their tables; a base plan's cores are busy for at most 98 % of the time in their fastest
 //! operating point at the rate that it is made for, and if no such plan keeps the goal it is all
-//! cores in the fastest operating point and *ready*, in the deepest state whose exit is no matter
+//! cores, or as many as make no longer tail that matters, in the fastest operating point and *ready*, in the deepest state whose exit is no matter
 //! to the goal, as it is until enough is known; an arrival lowers nothing (cores, operating point,
 //! readiness); the same calls give the same plans; timeouts may come early, late or twice. Work per
 //! event is constant, and nothing is allocated but when a plan is made.
@@ -322,11 +322,8 @@ impl Joint {
         let seen = Search::new(Model { rate: load.latest, ..model }, dvfs_ns).rate(self.base);
         let seen = seen.filter(|_| !load.changed && self.guard.is_on());
         let target_ns = self.params.target_ns();
-        let device = self.devices.at(quantile, shape.mean_ns);
-        let predicted_ns = seen.map(|rated| {
-            let tail_ns = device.map_or(rated.tail_ns, |device| device.whole_ns(rated.tail_ns));
-            self.params.expected_ns(tail_ns)
-        });
+        let device = self.devices.at(&shape, quantile);
+        let predicted_ns = seen.map(|rated| self.params.expected_ns(rated.tail_ns + device.takes_ns));
         let (kind, active) = (self.base.speed.kind(), self.base.active);
         self.correction.end_epoch(kind, active, predicted_ns, &self.params);
         if seen.is_some() {
@@ -357,8 +354,8 @@ impl Joint {
             held => (held, search.rate(held)),
         };
         let factor = self.correction.factor(base.speed.kind(), base.active);
-        let goal_ns = target_ns / factor.max(1.0);
-        let goal_ns = device.map_or(goal_ns, |device| device.room_ns(goal_ns));
+        // A long queue and a long time at a device seldom meet.
+        let goal_ns = (target_ns / factor.max(1.0) - device.mean_ns).max(0.0);
         self.guard = Guard::new(&model, base, rated.as_ref(), &self.params, goal_ns);
         self.base = base;
         if self.surge_until.is_some() && self.in_system > self.guard.calm {
@@ -370,16 +367,20 @@ impl Joint {
         self.watch();
     }
 
-    /// Of least tail. Where the aim cannot be lowered any more, a tenth as long an exit latency matters.
+    /// Of least tail, but for differences that are no matter. Where the aim cannot be lowered any more, a
+    /// tenth as much matters.
     fn strongest(&self, model: &Model<'_>) -> Base {
         let is_overspent = self.budget.aim() <= self.params.aims[0];
         let matters = if is_overspent { NO_MATTER / 10.0 } else { NO_MATTER };
-        let idle = ready(&self.states, self.params.target_ns() * matters);
+        let matters_ns = self.params.target_ns() * matters;
         let point = self.points.fastest();
         let tail_ns = |active| model.steady(active, point).map_or(f64::INFINITY, |(_, tail_ns)| tail_ns);
         let whole = self.params.whole_cores.min(self.cores);
-        let active = if tail_ns(whole) < tail_ns(self.cores) { whole } else { self.cores };
-        Base { active, speed: Speed::Steady(point), idle }
+        let most = if tail_ns(whole) < tail_ns(self.cores) { whole } else { self.cores };
+        let least_ns = tail_ns(most);
+        let as_good = |&active: &u16| least_ns.is_finite() && tail_ns(active) <= least_ns + matters_ns;
+        let active = (1..most).find(as_good).unwrap_or(most);
+        Base { active, speed: Speed::Steady(point), idle: ready(&self.states, matters_ns) }
     }
 }
 
@@ -389,7 +390,7 @@ fn ready(states: &[SleepState], matters_ns: f64) -> CstateIndex {
     CstateIndex(deep.unwrap_or(0) as u8)
 }
 
-/// An exit latency of this part of the goal is no matter to it \[D\]: a search engine's cores, with
+/// An exit latency of this part of the goal is no matter to it, nor as much of a wait \[D\]: a search engine's cores, with
 /// a goal of half a second, are as ready in the deepest state as in the shallowest; a store's, with
 /// 300 us, are not.
 const NO_MATTER: f64 = 0.01;

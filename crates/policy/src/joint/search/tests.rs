@@ -2,6 +2,7 @@
 
 use super::super::accuracy::{exponential, hyperexponential, lognormal, shape};
 use super::super::correction::{CLASSES, Correction};
+use super::super::device::Device;
 use super::super::model::{STABLE, Siblings};
 use super::super::package::Package;
 use super::super::params::Queueing;
@@ -62,7 +63,7 @@ fn is_found(
         tail_ns: goal_us * 1e3,
         correction: &Correction::with(factors),
         is_graded: true,
-        device: None,
+        device: Device::default(),
     };
     let found = Search::new(model, 10e3).best(&goal);
     let mut search = Search::new(model, 10e3);
