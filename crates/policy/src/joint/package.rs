@@ -33,6 +33,11 @@ impl Package {
         (awake > 0.0).then_some(Self { sockets, cores, from_state: state.from_state, awake })
     }
 
+    /// With so many active cores one package more is awake than with one core less.
+    pub fn begins_with(&self, active: u16) -> bool {
+        active > 1 && (active - 1).is_multiple_of(self.cores) && active <= self.sockets * self.cores
+    }
+
     /// Of all together, while each of `active` cores sleeps in the state `idle` for this share of its
     /// time.
     pub fn power(&self, queueing: Queueing, active: u16, idle: usize, asleep: f64) -> f64 {

@@ -7,13 +7,14 @@
 //! goal; if it does not, the slowest steady operating point that does, or a pace that is graded
 //! from the frugal operating point upwards, with the most patience that does. A package that sleeps
 //! while all of its cores do may be worth a faster steady one, so all of those are tried where there
-//! is such a package. More cores never need a faster operating point, so the search for the slowest
-//! descends the operating points once while it ascends the cores; patience is found by halving.
+//! is such a package; where one is, less patience as well. More cores never need a faster operating
+//! point, so the search for the slowest descends the operating points once while it ascends the cores;
+//! patience is found by halving.
 //!
 //! For a given state, power falls with the number of cores, because they may run slower, and then rises,
-//! because more of them idle; so for steady plans and for graded ones. Where it has risen twice in a row, other
-//! numbers of cores with the same goal are left out; another correction is another goal. The search ends where
-//! nothing could beat the best so far.
+//! because more of them idle; so for steady plans and for graded ones. Where it has risen twice in a row,
+//! other numbers of cores of the package with the same goal are left out; another correction is another
+//! goal. The search ends where nothing could beat the best so far.
 
 use super::chain::{Chain, Links};
 use super::correction::{Goal, Kind};
@@ -86,8 +87,11 @@ struct Fewer {
 }
 
 impl Fewer {
+    const UNRISEN: ([f64; 2], [u8; 2]) = ([f64::INFINITY; 2], [0; 2]);
+
     fn none(goals_ns: [f64; 2]) -> Self {
-        Self { goals_ns, point: None, least: [f64::INFINITY; 2], rises: [0; 2] }
+        let (least, rises) = Self::UNRISEN;
+        Self { goals_ns, point: None, least, rises }
     }
 }
 
@@ -101,6 +105,8 @@ struct Candidate {
 /// octave, [`PATIENCES`] of them \[D\].
 const PATIENCE_STEP: f64 = 0.917_004_043_204_671_2;
 const PATIENCES: i32 = 31;
+/// Where less patience may be worth it, each so-manieth is tried, and those around the best \[D\].
+const HASTE: i32 = 3;
 /// A pace is followed if its patience is so many times as long as the clock takes to change \[D\].
 const QUICK_CLOCK: f64 = 4.0;
 
@@ -142,6 +148,9 @@ impl<'a> Search<'a> {
                 let goals_ns = [Kind::Steady, Kind::Graded].map(|kind| goal.of(kind, active));
                 if goals_ns != fewer.goals_ns {
                     fewer = Fewer::none(goals_ns);
+                }
+                if self.model.package.is_some_and(|package| package.begins_with(active)) {
+                    (fewer.least, fewer.rises) = Fewer::UNRISEN;
                 }
                 for (kind, candidate) in self.best_of(active, idle, &mut fewer).into_iter().enumerate() {
                     let Some(mut candidate) = candidate else { continue };
@@ -196,11 +205,46 @@ impl<'a> Search<'a> {
         }
         let room_ns = graded_ns - self.exit_ns(idle) - self.dvfs_ns;
         let lowest = self.lowest_point(frugal, room_ns);
-        let patience = self.most_patient(active, lowest, room_ns);
-        [
-            steady,
-            patience.map(|(patience_ns, running)| candidate(Speed::Graded(lowest, patience_ns), running)),
-        ]
+        let graded =
+            |(patience_ns, running): (f64, Running)| candidate(Speed::Graded(lowest, patience_ns), running);
+        let patient = self.most_patient(active, lowest, room_ns);
+        // As where a faster steady one is worth it, or none is known.
+        let is_hasty = model.package.is_some()
+            && steady.is_none_or(|steady| Some(steady.base.speed.lowest()) != slowest);
+        let hasty = patient
+            .filter(|_| is_hasty)
+            .and_then(|most| self.less_patient(active, lowest, room_ns, most, graded));
+        let patient = patient.map(graded);
+        [steady, hasty.or(patient)]
+    }
+
+    /// The cheapest with less patience than the most, if any costs less.
+    fn less_patient(
+        &self,
+        active: u16,
+        lowest: PointIndex,
+        room_ns: f64,
+        most: (f64, Running),
+        graded: impl Fn((f64, Running)) -> Candidate,
+    ) -> Option<Candidate> {
+        let links = Links::new(&self.model, active)?;
+        let quick_ns = QUICK_CLOCK * self.dvfs_ns;
+        let at = |step: i32| {
+            let patience_ns = room_ns * PATIENCE_STEP.powi(step);
+            if patience_ns >= most.0 || patience_ns < quick_ns {
+                return None;
+            }
+            let chain = self.chain(&links, active, lowest, patience_ns);
+            let keeps = self.keeps(&chain, active, lowest, room_ns);
+            keeps.then(|| (step, graded((patience_ns, chain.running()))))
+        };
+        let cheapest = |steps: &mut dyn Iterator<Item = i32>| {
+            steps.filter_map(at).min_by(|a, b| a.1.power.total_cmp(&b.1.power))
+        };
+        let (step, coarse) = cheapest(&mut (0..PATIENCES).step_by(HASTE as usize))?;
+        let fine = cheapest(&mut (step + 1 - HASTE..step + HASTE));
+        let best = fine.map_or(coarse, |(_, fine)| fine);
+        (best.power < graded(most).power).then_some(best)
     }
 
     /// The slowest operating point, but not slower than `frugal`, that takes half of the misses at

@@ -12,10 +12,10 @@ use proptest::prelude::*;
 
 /// By idle state, the least power of all steady plans, and of graded ones from the same lowest
 /// operating points, asked one by one.
-fn exhaustive(search: &mut Search<'_>, goal: &Goal<'_>) -> Vec<f64> {
+fn exhaustive(search: &mut Search<'_>, goal: &Goal<'_>) -> Vec<(f64, Option<Base>)> {
     let mut all = Vec::new();
     for idle in 0..search.model.states.len() {
-        let mut best = f64::INFINITY;
+        let mut best = (f64::INFINITY, None);
         for active in 1..=search.model.cores {
             let steady = search.model.points.iter().map(Speed::Steady);
             let room_ns = goal.of(Kind::Graded, active) - search.dvfs_ns - search.exit_ns(idle);
@@ -38,7 +38,9 @@ fn exhaustive(search: &mut Search<'_>, goal: &Goal<'_>) -> Vec<f64> {
                         search.keeps(&chain, active, lowest, room_ns)
                     }
                 };
-                best = if keeps { best.min(rated.power) } else { best };
+                if keeps && rated.power < best.0 {
+                    best = (rated.power, Some(rated.base));
+                }
             }
         }
         all.push(best);
@@ -68,7 +70,7 @@ fn is_found(
     let found = Search::new(model, 10e3).best(&goal);
     let mut search = Search::new(model, 10e3);
     let best = exhaustive(&mut search, &goal);
-    prop_assert_eq!(found.is_some(), best.iter().any(|best| best.is_finite()));
+    prop_assert_eq!(found.is_some(), best.iter().any(|(_, base)| base.is_some()));
     let Some(found) = found else { return Ok(()) };
     let goal_ns = goal.of(found.base.speed.kind(), found.base.active);
     // Tails are solved to a five-hundredth.
@@ -79,15 +81,15 @@ fn is_found(
     };
     prop_assert!(busy_most <= STABLE * f64::from(found.base.active), "{:?}", found);
     // A deeper sleep may draw less, by the worth of its longer exit.
-    for (idle, best) in best.into_iter().enumerate() {
+    for (idle, (best, base)) in best.into_iter().enumerate() {
         let longer_ns = search.exit_ns(idle) - search.exit_ns(found.base.idle.index());
         let worth = 1.0 - WORTH_OF_GOAL * longer_ns.max(0.0) / goal_ns;
         prop_assert!(
             found.power * worth <= best * 1.02,
-            "{:?}, where {} is possible in {}",
+            "{:?}, where {} is possible with {:?}",
             found,
             best,
-            idle
+            base
         );
     }
     Ok(())
@@ -125,6 +127,26 @@ fn any_case() -> impl Strategy<Value = ((f64, f64, f64), usize, Factors, Option<
         prop_oneof![Just([[1.0; CLASSES]; 2]), prop::array::uniform2(prop::array::uniform17(0.7..2.5_f64)),];
     let numbers = (0.001..0.97_f64, 40.0..2_000.0_f64, 0.2..3.0_f64);
     (numbers, 0_usize..3, factors, prop::option::of(any_package()))
+}
+
+#[test]
+fn a_second_package_that_begins_dear_hides_no_plan() {
+    for (numbers, awake) in [
+        ((0.397_200_844_600_854_8, 697.879_809_959_010_9, 2.918_119_096_407_482), 1_801_567.852_947_669_8),
+        ((0.449_988_167_698_587_24, 662.476_272_361_486_7, 2.299_656_193_596_276), 3_165_780.594_840_455),
+    ] {
+        let package = Package { sockets: 2, cores: 5, from_state: 0, awake };
+        is_found(numbers, 0, Queueing::PerCore, [[1.0; CLASSES]; 2], Some(package)).unwrap();
+    }
+}
+
+#[test]
+fn less_patience_that_lets_a_package_sleep_is_found() {
+    let mut factors = [[0.7; CLASSES]; 2];
+    (factors[0][3], factors[1][3]) = (1.936_017_381_863_062_2, 1.362_850_885_525_669_1);
+    let numbers = (0.390_553_755_211_210_05, 717.189_798_604_985, 2.851_726_118_816_666);
+    let package = Package { sockets: 2, cores: 5, from_state: 0, awake: 57_302_854.968_386_39 };
+    is_found(numbers, 2, Queueing::PerCore, factors, Some(package)).unwrap();
 }
 
 // Two tests: each takes minutes, and they run side by side.
