@@ -96,7 +96,7 @@ impl ErrorBudget {
         let windows = now.since(self.counted).as_secs_f64() / terms.window.as_secs_f64().max(1e-9);
         let kept = (-windows).exp();
         (self.allowed, self.debt) = (self.allowed * kept, self.debt * kept);
-        // That of earlier rounds: what this one overspent counts at once, and counts once.
+        // That of earlier rounds: the misses of this one count at once, and once.
         let spendable = (1.0 - REPAID * self.debt / (self.allowed + allowed)).max(SPENDABLE);
         self.allowed += allowed;
         self.debt = (self.debt + late - allowed).max(0.0);

@@ -1,5 +1,5 @@
 //! The time that requests spend at a device, where they hold no core: no plan shortens it, and so the
-//! cores have what it leaves of the goal.
+//! cores have the rest of the goal.
 //!
 //! A response is the time at the cores and the time at the device. Of a request that never waits both are
 //! known; as if independent, their distances from mean to tail add as deviations do, by their squares. By
@@ -51,11 +51,11 @@ impl Devices {
     }
 }
 
-/// What a device does to responses; nothing if none is called.
+/// The effect of a device on responses; none if none is called.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Device {
     pub mean_ns: f64,
-    /// Of the goal's quantile.
+    /// So much longer is the tail of responses.
     pub takes_ns: f64,
 }
 

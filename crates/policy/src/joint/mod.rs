@@ -37,10 +37,11 @@
 //! **Invariants.** At least one core is active and at most all; operating point and state are in
 //! their tables; a base plan's cores are busy for at most 98 % of the time in their fastest
 //! operating point at the rate that it is made for, and if no such plan keeps the goal it is all
-//! cores, or as many as make no longer tail that matters, in the fastest operating point and *ready*, in the deepest state whose exit is no matter
-//! to the goal, as it is until enough is known; an arrival lowers nothing (cores, operating point,
-//! readiness); the same calls give the same plans; timeouts may come early, late or twice. Work per
-//! event is constant, and nothing is allocated but when a plan is made.
+//! cores, or as many as make the tail no longer by more than is no matter to the goal, in the fastest
+//! operating point and *ready*, in the deepest state whose exit is no matter; until enough is known it is
+//! all cores; an arrival lowers nothing (cores, operating point, readiness); the same calls give the same
+//! plans; timeouts may come early, late or twice. Work per event is constant, and nothing is allocated but
+//! when a plan is made.
 //!
 //! Files: `arrivals`, `service` and `lengths` measure, from each request or from counts (`answered`);
 //! `waiting`, `model` and `chain` predict for a `pace`, with the power of a `package`, for the time that a
@@ -390,9 +391,9 @@ fn ready(states: &[SleepState], matters_ns: f64) -> CstateIndex {
     CstateIndex(deep.unwrap_or(0) as u8)
 }
 
-/// An exit latency of this part of the goal is no matter to it, nor as much of a wait \[D\]: a search engine's cores, with
-/// a goal of half a second, are as ready in the deepest state as in the shallowest; a store's, with
-/// 300 us, are not.
+/// An exit latency of this part of the goal is no matter to it, nor is as much of a wait \[D\]: a search
+/// engine's cores, with a goal of half a second, are as ready in the deepest state as in the shallowest; a
+/// store's, with 300 us, are not.
 const NO_MATTER: f64 = 0.01;
 
 #[cfg(test)]

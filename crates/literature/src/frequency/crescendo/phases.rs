@@ -6,13 +6,13 @@ use policy::frequency::log_histogram::LogHistogram;
 use policy::kind::{Ends, PHASES, Request};
 use serde::{Deserialize, Serialize};
 
-/// Of one window.
+/// The phases of the requests that one window has seen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Phases([Phase; PHASES]);
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Phase {
-    /// Of its pieces.
+    /// Computing times of its pieces at the nominal clock.
     compute: LogHistogram,
     ended: Ages,
     answered: Ages,
