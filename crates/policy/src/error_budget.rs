@@ -174,6 +174,27 @@ mod tests {
         assert!(kept < 1.05 && forgotten > 1.15, "{kept} and {forgotten} of the budget");
     }
 
+    /// Misses come in pairs and by chance, as of an exponential tail; a window is half a round.
+    #[test]
+    fn rounds_longer_than_the_window_spend_what_they_may() {
+        let (mut budget, mut seed) = (ErrorBudget::new(0.95), 1_u64);
+        let mut unit = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let (mut now, mut spent) = (Instant::ZERO, 0);
+        for _ in 0..1_000 {
+            now += Duration::from_secs(1);
+            let share = 0.01 * 100_f64.powf(budget.aim() - 1.0);
+            let misses = 2 * (0..1_500).filter(|_| unit() < share).count() as u32;
+            spent += misses;
+            budget.record_all(3_000, misses);
+            budget.end_epoch(now, &Terms { window: Duration::from_millis(500), ..terms(0.1) });
+        }
+        let spent = f64::from(spent) / (1_000.0 * 30.0);
+        assert!((0.92..1.02).contains(&spent), "{spent} of the budget");
+    }
+
     #[test]
     fn savings_are_not_kept() {
         let after = |saved: u32| *aims(0.3, [saved, saved, saved, 60]).last().unwrap();

@@ -139,6 +139,27 @@ fn cores_of_a_patient_service_are_ready_in_the_deepest_state() {
 }
 
 #[test]
+fn where_no_plan_keeps_the_goal_cores_that_shorten_no_tail_sleep() {
+    // 99 % of the services take up to 46 us.
+    for (per_second, cores) in [(100e3, 2..CORES), (950e3, CORES..CORES + 1)] {
+        let mut server = server(EVERY_WAY[0], 30);
+        run(&mut server, 2_000.0, per_second);
+        assert!(cores.contains(&server.plan.active), "{per_second}: {:?}", server.plan);
+        assert_eq!(server.plan.point, points().fastest());
+    }
+}
+
+#[test]
+fn a_record_from_before_devices_and_packages_is_read() {
+    let joint = Joint::new(Params::default(), CORES, &points(), &states(), Instant::ZERO);
+    let mut record = serde_json::to_value(&joint).unwrap();
+    for field in ["devices", "package"] {
+        assert!(record.as_object_mut().unwrap().remove(field).is_some(), "{field}");
+    }
+    assert_eq!(serde_json::from_value::<Joint>(record).unwrap(), joint);
+}
+
+#[test]
 fn a_step_to_nine_times_the_load_is_answered_within_a_millisecond() {
     for (queueing, graded) in EVERY_WAY {
         // An error budget that little load has left may be spent after the step, and the tail ends at the

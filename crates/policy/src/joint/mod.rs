@@ -141,6 +141,7 @@ pub struct Joint {
     reported: [Option<Base>; 2],
     arrivals: Arrivals,
     service: Service,
+    #[serde(default = "Devices::new")]
     devices: Devices,
     correction: Correction,
     reserve: Reserve,

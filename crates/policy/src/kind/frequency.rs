@@ -82,6 +82,7 @@ pub struct Request {
     pub memory: Duration,
     /// Below [`PHASES`]: a call of a device, or the answer of all shards, ends a phase.
     pub phase: u8,
+    /// At its completion; a request that begins ends nothing yet: [`Ends::Piece`].
     pub ends: Ends,
 }
 
