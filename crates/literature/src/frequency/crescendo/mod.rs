@@ -204,7 +204,7 @@ impl Crescendo {
             let follows = |other: &Waiting| phase(other.phase).map_or(Duration::ZERO, |phase| phase.follows);
             let waiting = waiting.map(|other| earlier(other.arrived, follows(&other)));
             least = self.rubik.choose(now, Some(head), waiting);
-        } else if waiting.peek().is_some() {
+        } else if schedules.parts() > 1 {
             let highest = ladder.highest();
             let (mut ahead_ns, mut watts) = (schedules.rest_ns(place) * slowness, 0.0);
             for other in waiting {
@@ -217,7 +217,7 @@ impl Crescendo {
                     break;
                 }
             }
-            others_watts += self.waiting.record(now, watts.min(highest), target_ns);
+            others_watts += self.waiting.record(now, watts.min(highest), WAITING_TARGETS * target_ns);
         }
         let planned = ladder.point(others_watts + schedules.watts(place, lambda));
         let point = planned.max(least);
@@ -268,6 +268,10 @@ impl Known {
 /// A part of the work takes at least so many times as long as the clock takes to change \[D\]; with
 /// fewer the request is over before its clock has followed.
 const CHANGES_IN_PART: u64 = 4;
+
+/// The price of waiting is its mean over so many targets \[D\]: with 10 to 200 the power of Hurry-up's figure
+/// 13 is the same within 1.3 %.
+const WAITING_TARGETS: f64 = 20.0;
 
 #[cfg(test)]
 mod closed_loop;

@@ -83,10 +83,10 @@ fn one_that_waits_has_what_the_next_phases_leave_as_well() {
     let mut crescendo = taught_of_devices();
     let head = head(0.0, 0.0).map(|head| Head { phase: 1, ..head });
     let mut point = |age_us, phase| {
-        // Prices of waiting are a mean over the goal: asked for so long that only this one counts.
+        // Prices of waiting are a mean over many goals: asked for so long that only this one counts.
         let other = Waiting { arrived: NOW - us(age_us), phase };
         (0..3_000).fold(PointIndex(0), |_, step| {
-            let later = us(f64::from(step));
+            let later = us(20.0 * f64::from(step));
             let head = head.map(|head| Head { arrived: head.arrived + later, ..head });
             let other = Waiting { arrived: other.arrived + later, ..other };
             crescendo.choose(NOW + later, head, [other]).point
@@ -94,6 +94,22 @@ fn one_that_waits_has_what_the_next_phases_leave_as_well() {
     };
     let of_phases = [0, 1].map(|phase| point(60.0, phase));
     assert!(of_phases[0] > of_phases[1], "{of_phases:?}");
+}
+
+#[test]
+fn where_requests_often_wait_those_before_them_hurry_also_without_a_queue() {
+    let mut crescendo = taught(&[(40.0, 0.0), (80.0, 0.0)], 0.0);
+    let head_at = |now: Instant| Some(Head { arrived: now, done_compute: Duration::ZERO, phase: 0 });
+    let alone = crescendo.choose(NOW, head_at(NOW), []).point;
+    let mut now = NOW;
+    for _ in 0..1_000 {
+        now += us(20.0);
+        let other = Waiting { arrived: now - us(150.0), phase: 0 };
+        crescendo.choose(now, head_at(now), [other]);
+    }
+    assert!(crescendo.choose(now, head_at(now), []).point > alone);
+    now += us(60_000.0);
+    assert_eq!(crescendo.choose(now, head_at(now), []).point, alone, "none has waited for long");
 }
 
 fn requests() -> impl Strategy<Value = Vec<(f64, f64)>> {
