@@ -48,6 +48,9 @@ pub struct Contest {
     /// Both runs have so many times the figure's requests, where those are too few for an interval.
     #[serde(default = "once")]
     pub longer: NonZeroU32,
+    /// Other keys that both have, such as `run.horizon`, where a run drifts and has no interval either.
+    #[serde(default)]
+    pub both_set: BTreeMap<String, Value>,
 }
 
 /// One run of the paper's policy, and ours beside it.
@@ -100,18 +103,21 @@ impl Contest {
     pub fn rounds(&self, board: &Board) -> Result<Vec<Round>> {
         let places = board.places.iter().enumerate().filter(|(_, place)| place.policies == self.own);
         let round = |(index, place): (usize, &Place)| {
-            let theirs = if self.longer == once() { place.planned.clone() } else { self.long(place)? };
+            let as_drawn = self.longer == once() && self.both_set.is_empty();
+            let theirs = if as_drawn { place.planned.clone() } else { self.theirs(place)? };
             Ok(Round { place: index, theirs, ours: None })
         };
         places.map(round).collect()
     }
 
-    fn long(&self, place: &Place) -> Result<Planned> {
+    /// The paper's run, as long as the contest has it.
+    fn theirs(&self, place: &Place) -> Result<Planned> {
         let mut contestant = place.planned.run.task.contestant.clone();
         let requests = contestant.document.scenario().map_err(usage)?.run.requests;
         let requests = Value::Integer(requests.saturating_mul(self.longer.get().into()) as i64);
-        contestant.document = contestant.document.with("run.requests", &requests).map_err(usage)?;
-        contestant.name = format!("{} (longer)", place.contestant);
+        let document = contestant.document.with("run.requests", &requests).map_err(usage)?;
+        contestant.document = with_all(document, &self.both_set)?;
+        contestant.name = format!("{} (contest)", place.contestant);
         beside(place, contestant)
     }
 
@@ -132,26 +138,28 @@ impl Contest {
         if self.without_agent {
             document = without_agent(&document)?;
         }
-        for (key, value) in &self.ours_set {
-            document = document.with(key, value).map_err(usage)?;
-        }
         contestant.policies = self.ours.clone();
         contestant.name = format!("{} (ours)", place.contestant);
-        contestant.document = document;
+        contestant.document = with_all(document, &self.ours_set)?;
         beside(place, contestant).map(Some)
     }
 
     /// What else differs from the figure, in sentences; empty if nothing does.
     pub fn differences(&self) -> String {
-        let keys: Vec<String> =
-            self.ours_set.iter().map(|(key, value)| format!("`{key} = {value}`")).collect();
-        let set = if keys.is_empty() {
-            String::new()
-        } else {
-            format!(" Ours serves with {}.", keys.join(" and "))
+        let keys = |set: &BTreeMap<String, Value>| {
+            set.iter().map(|(key, value)| format!("`{key} = {value}`")).collect::<Vec<_>>().join(" and ")
         };
-        let longer = self.longer;
-        if longer == once() { set } else { format!("{set} Both have {longer} times the figure's requests.") }
+        let mut sentences = String::new();
+        if !self.ours_set.is_empty() {
+            sentences += &format!(" Ours serves with {}.", keys(&self.ours_set));
+        }
+        if !self.both_set.is_empty() {
+            sentences += &format!(" Both have {}.", keys(&self.both_set));
+        }
+        if self.longer != once() {
+            sentences += &format!(" Both have {} times the figure's requests.", self.longer);
+        }
+        sentences
     }
 
     /// The outcome of them; rounds in which either side has no figures are lost.
@@ -241,6 +249,10 @@ fn beside(place: &Place, contestant: Contestant) -> Result<Planned> {
     key.scenario = grid::scenario_digest(&run)?;
     key.contestant = run.task.contestant.name.clone();
     Ok(Planned { point: place.planned.point, key, run })
+}
+
+fn with_all(document: Document, set: &BTreeMap<String, Value>) -> Result<Document> {
+    set.iter().try_fold(document, |document, (key, value)| document.with(key, value).map_err(usage))
 }
 
 /// A scenario without the last of its background work.

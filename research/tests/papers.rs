@@ -115,13 +115,10 @@ fn runs_that_are_compared_have_the_short_forms_length_on_both_sides() {
     assert!(tables.iter().all(|table| table["base"]["Ok"].is_f64()), "{tables:?}");
 }
 
-#[test]
-fn both_sides_of_a_longer_contest_are_longer_and_the_figure_is_not() {
-    let longer = |text: &str| {
-        let contest = "[[contest]]\npaper = \"cpu-sleeps\"\nfigure = \"2\"\n";
-        text.replace(contest, &format!("{contest}longer = 3\n"))
-    };
-    let papers = edited("headlines.toml", longer);
+/// The requests of the runs of `cpu-sleeps/2`, its contest with this line more.
+fn lengths_with(line: &str) -> Vec<u64> {
+    let contest = "[[contest]]\npaper = \"cpu-sleeps\"\nfigure = \"2\"\n";
+    let papers = edited("headlines.toml", |text| text.replace(contest, &format!("{contest}{line}\n")));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let place = folder.path().join("run");
     let [papers, out] = [papers.path(), &place].map(|path| path.to_str().expect("UTF-8"));
@@ -129,8 +126,22 @@ fn both_sides_of_a_longer_contest_are_longer_and_the_figure_is_not() {
     let cells = fs::read_to_string(place.join("cells.jsonl")).expect("finished runs");
     let mut lengths: Vec<u64> = cells.lines().map(length).collect();
     lengths.sort_unstable();
+    lengths
+}
+
+#[test]
+fn both_sides_of_a_longer_contest_are_longer_and_the_figure_is_not() {
+    let lengths = lengths_with("longer = 3");
     let once = lengths[0];
     assert_eq!(lengths, [vec![once; 6], vec![3 * once; 4]].concat());
+}
+
+#[test]
+fn keys_for_both_sides_of_a_contest_are_not_set_for_the_figure() {
+    let lengths = lengths_with("both_set.\"run.requests\" = 777");
+    let figure = lengths[lengths.len() - 1];
+    assert!(figure > 777);
+    assert_eq!(lengths, [vec![777; 4], vec![figure; 6]].concat());
 }
 
 #[test]
