@@ -95,8 +95,15 @@ impl Guard {
         self.service_ns > 0.0
     }
 
-    /// For `base`, towards `goal_ns`; `rated` if it can keep it.
-    pub fn new(model: &Model<'_>, base: Base, rated: Option<&Rated>, params: &Params, goal_ns: f64) -> Self {
+    /// For `base`, towards `goal_ns`; `rated` if it can keep it. In one queue, so many requests more than
+    /// cores are usual.
+    pub fn new(
+        model: &Model<'_>,
+        base: Base,
+        rated: Option<&Rated>,
+        params: &Params,
+        (goal_ns, usual): (f64, u32),
+    ) -> Self {
         let Model { shape, points, states, .. } = model;
         let (active, servers) = (f64::from(base.active), model.queue(base.active).servers);
         let tail_ns = |point| shape.quantile_ns(model.quantile) * shape.stretch(points.speed(point));
@@ -123,7 +130,11 @@ impl Guard {
         };
         let queues = active / servers;
         let alarm = match model.queueing {
-            Queueing::Shared => per_queue,
+            // A queue that takes all of the goal is an alarm in any case.
+            Queueing::Shared => {
+                let most = active * (1.0 + goal_ns / model.service_ns(fastest).max(1e-3));
+                (active + f64::from(usual)).min(most).max(per_queue)
+            }
             Queueing::PerCore => (per_queue * queues).min(number + UNUSUAL * deviation).max(per_queue),
         };
         let alarm = alarm.max(active + 1.0) as u32;
@@ -188,4 +199,35 @@ impl Guard {
 /// A rate that is not overestimated.
 fn at_least((rate, count): (f64, u32)) -> f64 {
     rate * (1.0 - JUMPED / f64::from(count).sqrt()).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::accuracy::{exponential, shape};
+    use super::super::model::Siblings;
+    use super::super::simulated::{points, states};
+    use super::*;
+    use machine::CstateIndex;
+
+    #[test]
+    fn a_usual_queue_is_no_alarm_but_one_that_takes_all_of_the_goal() {
+        let (shape, points, states) = (shape(exponential, 0.99), points(), states());
+        let model = Model {
+            shape: &shape,
+            rate: 1.0 / shape.mean_ns,
+            scv: 1.0,
+            quantile: 0.99,
+            queueing: Queueing::Shared,
+            cores: 8,
+            siblings: Siblings::NONE,
+            points: &points,
+            states: &states,
+            package: None,
+        };
+        let base = Base { active: 2, speed: Speed::Steady(points.fastest()), idle: CstateIndex(0) };
+        let goal_ns = 6.0 * model.service_ns(points.fastest());
+        let alarm = |usual| Guard::new(&model, base, None, &Params::default(), (goal_ns, usual)).alarm;
+        // Danger is from four on; in a queue of fourteen one waits for as long as the goal is.
+        assert_eq!([0, 5, 31].map(alarm), [4, 7, 14]);
+    }
 }

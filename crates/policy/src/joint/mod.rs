@@ -45,8 +45,9 @@
 //!
 //! Files: `arrivals`, `service` and `lengths` measure, from each request or from counts (`answered`);
 //! `waiting`, `model` and `chain` predict for a `pace`, with the power of a `package`, for the time that a
-//! `device` leaves; `search` chooses; `guard` watches; `correction` and `reserve` learn; `server` and
-//! `scheduler` are for drivers that tell each request, and that place connections.
+//! `device` leaves; `search` chooses; `guard` watches, and leaves queues alone that are `usual`;
+//! `correction` and `reserve` learn; `server` and `scheduler` are for drivers that tell each request, and
+//! that place connections.
 
 mod answered;
 mod arrivals;
@@ -65,6 +66,7 @@ mod search;
 mod server;
 mod service;
 mod surge;
+mod usual;
 mod waiting;
 
 pub use answered::Answered;
@@ -89,6 +91,7 @@ use search::{Base, Rated, Search, Speed};
 use serde::{Deserialize, Serialize};
 use service::Service;
 use surge::Surges;
+use usual::Usual;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -133,6 +136,8 @@ pub struct Joint {
     /// More cores than the base plan's are active, until then at least.
     surge_until: Option<Instant>,
     surges: Surges,
+    #[serde(default = "Usual::new")]
+    usual: Usual,
     /// When the next plan is due; never while nothing happens.
     epoch_ends: Option<Instant>,
     /// The last report, where requests are told by their counts.
@@ -173,6 +178,7 @@ impl Joint {
             watch_below: 0,
             surge_until: None,
             surges: Surges::new(now),
+            usual: Usual::new(),
             epoch_ends: None,
             told: None,
             reported: [None; 2],
@@ -212,6 +218,7 @@ impl Joint {
             self.begin(now);
         }
         self.arrivals.record(now);
+        self.usual.record(in_system.saturating_sub(self.base.active.into()));
         if in_system > self.watch_above { self.hurry(now) } else { None }
     }
 
@@ -305,6 +312,7 @@ impl Joint {
         }
         let surges = self.take_surges(now);
         let quantile = self.params.quantile();
+        self.usual.end_epoch(load.changed, quantile);
         let Some(shape) = self.service.shape(quantile) else { return };
         let reserved = self.reserve.plan_for(now, load.rate, load.peak, &self.params);
         let silent = load.latest == 0.0;
@@ -358,7 +366,8 @@ impl Joint {
         let factor = self.correction.factor(base.speed.kind(), base.active);
         // A long queue and a long time at a device seldom meet.
         let goal_ns = (target_ns / factor.max(1.0) - device.mean_ns).max(0.0);
-        self.guard = Guard::new(&model, base, rated.as_ref(), &self.params, goal_ns);
+        self.guard =
+            Guard::new(&model, base, rated.as_ref(), &self.params, (goal_ns, self.usual.most(quantile)));
         self.base = base;
         if self.surge_until.is_some() && self.in_system > self.guard.calm {
             self.plan = self.plan.stronger(self.base_plan());

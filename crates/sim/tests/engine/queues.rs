@@ -1,8 +1,10 @@
 //! One server with other services than exponential ones, and figures that are no response times.
 
 use super::{document, run_many, task};
+use sim::Document;
 use sim::exact::{ResponseTime, erlang_c, pollaczek_khinchine, set_up_delay};
 use sim::outcome::Verdict;
+use sim::scenario::Estimates;
 use toml::Value;
 
 /// The mean response time where requests of an exponential service with mean `service` come in
@@ -147,4 +149,19 @@ fn work_done_is_the_work_that_was_asked_for() {
         assert!(interrupts > -1e-9, "{policies}: {interrupts}");
         assert!(interrupts < if ticks { 1e-3 } else { 1e-9 }, "{policies}: {interrupts}");
     }
+}
+
+/// A daemon that takes a core fifty times a second lengthens the queue, and is no jump of the load.
+#[test]
+fn work_that_comes_often_wakes_no_parked_cores() {
+    let text = "goal = \"120us@p95\"\n[machine]\npreset = \"xeon-e5-2630-v3\"\n\
+         [server]\noutside = \"40us\"\n[[server.noise]]\nevery = \"20ms\"\n\
+         length = { exponential = \"1ms\" }\non = \"any\"\n[workload]\nrate = \"15k\"\n\
+         service = { distribution = \"lognormal\", mean = \"25us\", cv = 0.5 }\n\
+         [run]\nrequests = 600_000\n";
+    let document = Document::parse("daemon.toml".as_ref(), text, &Estimates::default()).expect("a scenario");
+    let outcome = task(document, "joint", 1).run().expect("it runs");
+    let tail_us = outcome.responses.p95_ns.expect("a tail").value / 1e3;
+    assert!((110.0..=121.0).contains(&tail_us), "{tail_us} us");
+    assert!(outcome.active < 3.0, "{} cores", outcome.active);
 }
