@@ -10,7 +10,7 @@ use super::board::{Board, Place};
 use super::library::Study;
 use super::metrics::Metric;
 use super::runs::Runs;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use report::exit::usage;
 use serde::{Deserialize, Serialize};
 use sim::outcome::Estimate;
@@ -58,7 +58,7 @@ pub struct Contest {
 pub struct Round {
     /// The paper's place on the board.
     pub place: usize,
-    /// The paper's policy there, as long as the contest has it.
+    /// The paper's policy there, as the contest has it.
     pub theirs: Planned,
     /// Ours, once the paper's run has a tail.
     pub ours: Option<Planned>,
@@ -105,12 +105,15 @@ impl Contest {
         let round = |(index, place): (usize, &Place)| {
             let as_drawn = self.longer == once() && self.both_set.is_empty();
             let theirs = if as_drawn { place.planned.clone() } else { self.theirs(place)? };
+            // A wrong key is found before the first run.
+            self.ours(place, &theirs, ANY_TAIL_NS)?;
             Ok(Round { place: index, theirs, ours: None })
         };
-        places.map(round).collect()
+        let rounds: Result<Vec<Round>> = places.map(round).collect();
+        rounds.with_context(|| format!("the contest of {}/{} in headlines.toml", self.paper, self.figure))
     }
 
-    /// The paper's run, as long as the contest has it.
+    /// The paper's run of a contest that is not as the figure.
     fn theirs(&self, place: &Place) -> Result<Planned> {
         let mut contestant = place.planned.run.task.contestant.clone();
         let requests = contestant.document.scenario().map_err(usage)?.run.requests;
@@ -124,16 +127,16 @@ impl Contest {
     /// Sets ours of each round whose other run has been made: its tail is ours's goal.
     pub fn challenge(&self, board: &Board, rounds: &mut [Round], runs: &Runs) -> Result<()> {
         for round in rounds {
-            round.ours = self.ours(&board.places[round.place], &round.theirs, runs)?;
+            let tail = runs.of(&round.theirs).and_then(|outcome| self.tail().ok()?.of(outcome));
+            let ours = |tail: Estimate| self.ours(&board.places[round.place], &round.theirs, tail.value);
+            round.ours = tail.map(ours).transpose()?;
         }
         Ok(())
     }
 
-    fn ours(&self, place: &Place, theirs: &Planned, runs: &Runs) -> Result<Option<Planned>> {
-        let tail = runs.of(theirs).and_then(|outcome| self.tail().ok()?.of(outcome));
-        let Some(tail) = tail else { return Ok(None) };
+    fn ours(&self, place: &Place, theirs: &Planned, tail_ns: f64) -> Result<Planned> {
         let mut contestant = theirs.run.task.contestant.clone();
-        let goal = format!("{}ns@{}", (tail.value * AIM).round(), self.tail);
+        let goal = format!("{}ns@{}", (tail_ns * AIM).round(), self.tail);
         let mut document = contestant.document.with("goal", &Value::String(goal)).map_err(usage)?;
         if self.without_agent {
             document = without_agent(&document)?;
@@ -141,7 +144,7 @@ impl Contest {
         contestant.policies = self.ours.clone();
         contestant.name = format!("{} (ours)", place.contestant);
         contestant.document = with_all(document, &self.ours_set)?;
-        beside(place, contestant).map(Some)
+        beside(place, contestant)
     }
 
     /// What else differs from the figure, in sentences; empty if nothing does.
@@ -241,6 +244,8 @@ impl Bout {
 /// is a fiftieth lower: more than the tails of these runs are uncertain by, and to ours's
 /// disadvantage.
 const AIM: f64 = 0.98;
+/// In place of one that is not measured yet.
+const ANY_TAIL_NS: f64 = 1e9;
 
 /// A run of a place beside its own, such as ours.
 fn beside(place: &Place, contestant: Contestant) -> Result<Planned> {

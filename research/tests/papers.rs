@@ -115,10 +115,12 @@ fn runs_that_are_compared_have_the_short_forms_length_on_both_sides() {
     assert!(tables.iter().all(|table| table["base"]["Ok"].is_f64()), "{tables:?}");
 }
 
+/// How the contest of `cpu-sleeps/2` begins.
+const CONTEST: &str = "[[contest]]\npaper = \"cpu-sleeps\"\nfigure = \"2\"\n";
+
 /// The requests of the runs of `cpu-sleeps/2`, its contest with this line more.
 fn lengths_with(line: &str) -> Vec<u64> {
-    let contest = "[[contest]]\npaper = \"cpu-sleeps\"\nfigure = \"2\"\n";
-    let papers = edited("headlines.toml", |text| text.replace(contest, &format!("{contest}{line}\n")));
+    let papers = edited("headlines.toml", |text| text.replace(CONTEST, &format!("{CONTEST}{line}\n")));
     let folder = tempfile::tempdir().expect("a temporary folder");
     let place = folder.path().join("run");
     let [papers, out] = [papers.path(), &place].map(|path| path.to_str().expect("UTF-8"));
@@ -142,6 +144,21 @@ fn keys_for_both_sides_of_a_contest_are_not_set_for_the_figure() {
     let figure = lengths[lengths.len() - 1];
     assert!(figure > 777);
     assert_eq!(lengths, [vec![777; 4], vec![figure; 6]].concat());
+}
+
+#[test]
+fn a_wrong_key_of_a_contest_is_found_before_the_first_run() {
+    for line in ["both_set.\"run.horizn\" = 1", "ours_set.\"server.worker\" = 1"] {
+        let papers = edited("headlines.toml", |text| text.replace(CONTEST, &format!("{CONTEST}{line}\n")));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let place = folder.path().join("run");
+        let [papers, out] = [papers.path(), &place].map(|path| path.to_str().expect("UTF-8"));
+        let ran = paper(&["cpu-sleeps/2", "--quick", "--papers", papers, "--out", out]);
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        assert!(ran.err.contains("contest of cpu-sleeps/2 in headlines.toml"), "{}", ran.err);
+        let cells = fs::read_to_string(place.join("cells.jsonl")).unwrap_or_default();
+        assert_eq!(cells, "", "runs were made");
+    }
 }
 
 #[test]

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! and from there on the operating point is the fastest. The *alarm* is where the fastest operating
-//! point is needed. From there on it is asked whether that is enough. The goal leaves a `budget`
+//! point is needed, and at one queue not less than is `usual` there, but for a queue that takes all of
+//! the goal. From there on it is asked whether that is enough. The goal leaves a `budget`
 //! besides a service's tail; k cores that are awake work through k budget of it, those that have to
 //! be woken through the rest of it after their exit latency. If the requests in the system, and
 //! those that will come in excess meanwhile, do not fit, as many cores are woken as make them fit,

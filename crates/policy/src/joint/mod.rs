@@ -20,10 +20,10 @@
 //!   missed by jumps of the load, which teach the model nothing, has plans made for the peaks
 //!   (`reserve`); with a gain the aim follows the misses ([`ErrorBudget`]); the power of surges is
 //!   learned as well (`correction`);
-//! - more requests in the system than the active cores can do in time are an *alarm*. If the
-//!   fastest operating point is not enough, it begins a *surge*: as many cores as the queue and the
-//!   present rate need are woken, and all run in the fastest operating point until the queue is
-//!   short again and their wake-up has paid (`guard`);
+//! - more requests in the system than the active cores can do in time, and than are usual where all share
+//!   one queue, are an *alarm*. If the fastest operating point is not enough, it begins a *surge*: as many
+//!   cores as the queue and the present rate need are woken, and all run in the fastest operating point
+//!   until the queue is short again and their wake-up has paid (`guard`);
 //! - an alarm at which the rate turns out to be another ends the epoch early; a load that stops
 //!   ends it with the least plan at its regular end.
 //!
