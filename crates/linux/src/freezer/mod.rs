@@ -206,7 +206,8 @@ impl Freezer {
         outcome
     }
 
-    /// True once all its processes stand still.
+    /// True once all its processes stand still. Where a group has processes and groups of its own,
+    /// Linux 6.18 says so when its own processes stand; those of its inner groups follow.
     pub fn stands(&self, number: usize) -> bool {
         let group = &self.groups[number];
         group.is_told
