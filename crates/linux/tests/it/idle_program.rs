@@ -46,21 +46,28 @@ fn both(program: &IdleProgram, cpu: CpuId) -> Option<(IdleCounts, Vec<StateCount
     })
 }
 
-/// The first event of a CPU only begins its record. On a busy one it may take long.
-fn begun(program: &IdleProgram, cpu: CpuId) -> (IdleCounts, Vec<StateCounts>) {
-    let tries = (0..1000).map(|_| {
+/// The first event of a CPU only begins its record. `None` where it never slept: other work keeps
+/// it busy, and no thread's naps are its sleeps.
+fn begun(program: &IdleProgram, cpu: CpuId) -> Option<(IdleCounts, Vec<StateCounts>)> {
+    let sleeps = || state_counts(&Root::system(), cpu).unwrap().iter().map(|state| state.usage).sum::<u64>();
+    let before = sleeps();
+    let mut tries = (0..1000).map(|_| {
         nap(cpu, 3);
         both(program, cpu)
     });
-    tries.flatten().next().unwrap_or_else(|| panic!("{cpu} never slept in 3000 naps"))
+    let begun = tries.find_map(|counts| counts);
+    assert!(begun.is_some() || sleeps() <= before + 1, "{cpu} slept unseen");
+    begun
 }
 
 #[test]
 fn counts_are_cpuidles_own_and_times_agree() {
     let Some((program, cpus)) = machine() else { return };
     for &cpu in &cpus.0 {
-        let (counted_before, kernel_before) = begun(&program, cpu);
-        // While others keep it busy, no thread's naps are its sleeps.
+        let Some((counted_before, kernel_before)) = begun(&program, cpu) else {
+            println!("SKIPPED on {cpu}: other work kept it from any sleep in 3000 naps");
+            continue;
+        };
         let slept_since = |kernel: &[StateCounts]| {
             kernel.iter().zip(&kernel_before).any(|(now, before)| now.usage > before.usage)
         };
@@ -68,9 +75,10 @@ fn counts_are_cpuidles_own_and_times_agree() {
             nap(cpu, 90);
             both(&program, cpu).unwrap()
         });
-        let (counted, kernel) = tries
-            .find(|(_, kernel)| slept_since(kernel))
-            .unwrap_or_else(|| panic!("{cpu} never slept in 9000 naps"));
+        let Some((counted, kernel)) = tries.find(|(_, kernel)| slept_since(kernel)) else {
+            println!("SKIPPED on {cpu}: other work kept it from any sleep in 9000 naps");
+            continue;
+        };
         let mut slept = 0;
         for state in 0..kernel.len() {
             let seen = counted.idle[state].since(&counted_before.idle[state]);
