@@ -234,6 +234,7 @@ mod tests {
                 guests: 0,
                 requests,
                 stolen: 0,
+                io_uring: false,
                 busy: Duration::from_millis(500 * seconds),
                 awake: Duration::from_secs(seconds),
                 tail: None,
@@ -323,10 +324,8 @@ mod tests {
         );
         let address = answering(vec!["STAT status {\"uptime\":\"long\"}\r\nEND\r\n".to_owned()]);
         let message = format!("{:#}", Store::connect(&address).unwrap().status().unwrap_err());
-        assert!(
-            message.starts_with(&format!("the store at {address} is another version of Roost: ")),
-            "{message}"
-        );
+        let expected = format!("the store at {address} is another version of Roost: ");
+        assert!(message.starts_with(&expected), "{message}");
         let address = answering(vec!["x".repeat(ANSWER_MAX as usize + 5)]);
         let message = format!("{:#}", Store::connect(&address).unwrap().status().unwrap_err());
         assert!(message.contains("in the middle of an answer"), "{message}");

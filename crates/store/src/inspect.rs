@@ -157,6 +157,7 @@ impl Inspector {
             guests: connections.saturating_sub(residents),
             requests: published.requests,
             stolen: shared.offers.stolen(id),
+            io_uring: published.has_ring,
             busy: published.busy,
             awake: view.awake(id, shared.now()),
             tail: reading.and_then(|reading| reading.tail),
@@ -278,6 +279,7 @@ fn describe(status: &Status, emit: &mut dyn FnMut(&str, &str)) {
         about("guests", &worker.guests);
         about("requests", &worker.requests);
         about("stolen", &worker.stolen);
+        about("io_uring", &u8::from(worker.io_uring));
         about("busy_us", &worker.busy.as_micros());
         about("awake_us", &worker.awake.as_micros());
         about("tail_p99_us", &optional(worker.tail.map(Duration::as_micros)));

@@ -95,6 +95,7 @@ pub(crate) struct Published {
     pub(crate) response: Option<Response>,
     pub(crate) busy: Duration,
     pub(crate) requests: u64,
+    pub(crate) has_ring: bool,
 }
 
 /// The time from ready to replied, inside the server.

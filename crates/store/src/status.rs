@@ -51,6 +51,9 @@ pub struct WorkerStatus {
     /// Turns that it took for other workers.
     #[serde(default)]
     pub stolen: u64,
+    /// The kernel lets it ask many sockets by one call.
+    #[serde(default)]
+    pub io_uring: bool,
     pub busy: Duration,
     pub awake: Duration,
     /// 99th percentile from ready to replied, inside the server, over the last report periods.

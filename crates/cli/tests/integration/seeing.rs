@@ -23,6 +23,7 @@ fn stats_roost_tells_of_every_worker_and_cpu() {
     assert_eq!(client.stat("roost", "workers_active").as_deref(), Some("3"));
     for worker in 0..3 {
         assert!(client.stat("roost", &format!("worker-{worker}:awake_us")).is_some());
+        assert!(client.stat("roost", &format!("worker-{worker}:io_uring")).is_some());
     }
     let source = client.stat("roost", "energy_source").expect("an energy figure says where it comes from");
     assert!(source.starts_with("measured") || source.starts_with("modelled"), "{source}");
