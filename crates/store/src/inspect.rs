@@ -11,6 +11,7 @@ use crate::status::{CpuStatus, Status, WorkerStatus};
 use linux::{CpuUsage, EnergyMeter, UsageMeter};
 use machine::{CpuId, CpuList, Duration, EnergyReading, IdleLimit, Instant, Rate, WorkerId};
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 /// Looks into a running server. It does not keep it alive: once the server has ended there is
@@ -157,7 +158,7 @@ impl Inspector {
             guests: connections.saturating_sub(residents),
             requests: published.requests,
             stolen: shared.offers.stolen(id),
-            io_uring: published.has_ring,
+            io_uring: shared.port(id).has_ring.load(Ordering::Relaxed),
             busy: published.busy,
             awake: view.awake(id, shared.now()),
             tail: reading.and_then(|reading| reading.tail),

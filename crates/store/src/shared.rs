@@ -82,6 +82,8 @@ pub(crate) struct Port {
     pub(crate) counters: Counters,
     /// Where the policy plans from counts.
     pub(crate) tally: Option<Tally>,
+    /// Set once, when its thread begins.
+    pub(crate) has_ring: AtomicBool,
     published: Mutex<Published>,
 }
 
@@ -95,7 +97,6 @@ pub(crate) struct Published {
     pub(crate) response: Option<Response>,
     pub(crate) busy: Duration,
     pub(crate) requests: u64,
-    pub(crate) has_ring: bool,
 }
 
 /// The time from ready to replied, inside the server.
@@ -160,6 +161,7 @@ impl Shared {
                 mailbox: Mailbox::new()?,
                 counters: Counters::default(),
                 tally: matches!(config.policy, Policy::Joint(_)).then(Tally::new),
+                has_ring: AtomicBool::new(false),
                 published: Mutex::new(Published::default()),
             })
         };

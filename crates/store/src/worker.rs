@@ -42,6 +42,7 @@ use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use stealing::Lending;
 use together::Unsent;
 
@@ -101,8 +102,6 @@ pub(crate) struct Worker {
     unsent: Vec<Unsent>,
     /// Carries the bytes of connections that are served together, where the kernel lets it.
     ring: Option<Ring>,
-    /// Also while a batch has it.
-    has_ring: bool,
     /// Buffers of answers that were sent, emptied for the next ones.
     spare: Vec<Vec<u8>>,
     reports: Reports,
@@ -150,7 +149,6 @@ impl Worker {
             received: Vec::with_capacity(TOGETHER),
             unsent: Vec::with_capacity(TOGETHER),
             ring: None,
-            has_ring: false,
             spare: Vec::new(),
             reports: Reports::new(now),
             charged_until: now,
@@ -170,8 +168,8 @@ impl Worker {
     pub(crate) fn run(mut self) -> io::Result<()> {
         // It belongs to the thread that makes it. Without one the sockets are asked one by one.
         self.ring = Ring::new(TOGETHER as u32).ok();
-        self.has_ring = self.ring.is_some();
         let shared = Arc::clone(&self.shared);
+        shared.port(self.id).has_ring.store(self.ring.is_some(), Ordering::Relaxed);
         let mailbox = &shared.port(self.id).mailbox;
         let rest = shared.rest(self.id);
         let mut letters = Vec::new();
@@ -686,7 +684,6 @@ impl Worker {
             response: self.reports.response,
             busy: self.reports.busy_total,
             requests: self.reports.requests_total,
-            has_ring: self.has_ring,
         });
         self.transfer_due(now);
         if requests > 0 {
