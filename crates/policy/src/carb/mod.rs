@@ -43,3 +43,11 @@ pub use goal::{GOAL_ENTRY, GoalParams, GoalSearch, Why};
 pub use params::{ENTRY, Params, Threshold};
 pub use scheduler::Scheduler;
 pub use server::{Search, Server};
+
+use machine::{Duration, Rate};
+
+/// The standard deviation of the difference of two rates that add up to `both`, each of Poisson arrivals
+/// that were counted for an epoch: a count has itself as its variance.
+fn chance(both: Rate, epoch: Duration) -> Rate {
+    Rate::per_second((both.as_per_second() / epoch.as_secs_f64().max(1e-9)).sqrt())
+}

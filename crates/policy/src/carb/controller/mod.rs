@@ -1,6 +1,6 @@
 //! The search itself: one decision per epoch.
 
-use super::Params;
+use super::{Params, chance};
 use machine::{Duration, Rate, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +95,8 @@ impl Controller {
             self.anchor = mark;
             return self.active;
         };
-        if rate - previous.rate > self.params.rate_jump.against(self.peak) {
+        let chance = chance(previous.rate + rate, self.params.epoch).scale(self.params.noise_z);
+        if rate - previous.rate > self.params.rate_jump.against(self.peak).max(chance) {
             self.begin_at_the_top();
         } else if self.params.repaired {
             self.repaired(mark, previous, epoch.mean);
@@ -224,9 +225,8 @@ impl Controller {
 
     /// A change of rate beyond the threshold and beyond the chance of two Poisson counts.
     fn rate_step(&self, rate: Rate) -> Rate {
-        let epoch_s = self.params.epoch.as_secs_f64().max(1e-9);
-        let chance = (2.0 * rate.as_per_second() / epoch_s).sqrt();
-        self.params.rate_step.against(self.peak).max(Rate::per_second(self.params.noise_z * chance))
+        let chance = chance(rate + rate, self.params.epoch).scale(self.params.noise_z);
+        self.params.rate_step.against(self.peak).max(chance)
     }
 
     /// Not y(k) < y(k-1) + dy, in the paper's words.

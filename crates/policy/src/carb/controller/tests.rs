@@ -133,6 +133,17 @@ fn repaired_sees_a_ramp_that_is_slow_per_epoch() {
 }
 
 #[test]
+fn repaired_takes_no_scatter_of_a_low_rate_for_a_jump() {
+    let rises = |params: Params| {
+        let mut controller = Controller::new(params, 8);
+        // A fifth of the peak, and two standard deviations of the difference of counts of a second.
+        [0.11, 0.11, 0.105, 0.139].map(|krps| controller.handle_epoch(&epoch(krps, 200)))
+    };
+    assert!(rises(Params::default())[3] < 8);
+    assert_eq!(rises(Params { noise_z: 0.0, ..Params::default() })[3], 8);
+}
+
+#[test]
 fn repaired_sees_a_tail_that_creeps() {
     let mut controller = Controller::new(Params { noise_z: 0.0, ..Params::default() }, 8);
     controller.active = 4;

@@ -14,7 +14,9 @@
 //!   that are known to do. Not to a number that was too few at this load or a lower one; such a
 //!   number is *barred* for a time that doubles with each failure, so that a goal just at the edge
 //!   makes no saw-tooth.
-//! - The rate jumps: to all workers at once, before the tail can tell (the paper's r_th).
+//! - The rate jumps: to all workers at once, before the tail can tell (the paper's r_th). A rise that
+//!   Poisson arrivals at an even rate show by chance is none: at a hundred requests a second about
+//!   every thirtieth epoch of a second has one of a fifth.
 //! - It is missed with all workers: cores are not lacking. Perhaps there are too many of them, each
 //!   sleeping too deeply (CARB, Figure 3), so the search tries fewer while that helps, and stays
 //!   where the tail was shortest. [`Why::OutOfReach`] then says that the goal cannot be kept by any
@@ -36,7 +38,7 @@ mod why;
 pub use params::GoalParams;
 pub use why::Why;
 
-use super::{Epoch, Server};
+use super::{Epoch, Server, chance};
 use crate::kind::Make;
 use crate::registry::{Entry, Maturity, Runs, Word, settings};
 use machine::{Duration, Goal, Rate, Ratio};
@@ -172,7 +174,7 @@ impl GoalSearch {
         let before = self.previous_rate.replace(rate);
         let changed = std::mem::replace(&mut self.changed, false);
         if let Some(before) = before
-            && rate - before > self.params.rate_jump.against(self.peak)
+            && self.has_jumped(before, rate)
         {
             self.go(self.max_active, Why::Jump { before, now: rate });
         } else if rate == Rate::ZERO {
@@ -183,6 +185,11 @@ impl GoalSearch {
             self.judge(load_of(rate), tail, epoch.busy);
         }
         self.active
+    }
+
+    fn has_jumped(&self, before: Rate, now: Rate) -> bool {
+        let chance = chance(before + now, self.params.epoch).scale(self.params.noise_z);
+        now - before > self.params.rate_jump.against(self.peak).max(chance)
     }
 
     fn judge(&mut self, load: i16, tail: Duration, busy: Option<Ratio>) {

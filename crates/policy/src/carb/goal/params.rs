@@ -2,7 +2,7 @@
 
 use super::super::Threshold;
 use crate::check::Check;
-use crate::registry::{Parameter, count, rate, share, time};
+use crate::registry::{Parameter, count, number, rate, share, time};
 use machine::{Duration, Ratio};
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,7 @@ pub struct GoalParams {
     pub busiest: Ratio,
     pub barred_epochs: u32,
     pub rate_jump: Threshold,
+    pub noise_z: f64,
 }
 
 impl Check for GoalParams {
@@ -34,6 +35,9 @@ impl Check for GoalParams {
         share("rate_jump.of_peak", "a rise that wakes all workers, of the highest rate seen")
             .source("as CARB's"),
         rate("rate_jump.absolute", "the same, as a rate").absent("of_peak holds").source("ours"),
+        number("noise_z", "standard deviations of chance that such a rise must exceed")
+            .zero_or_more()
+            .source("ours: one of 30,000 epochs at an even rate has such a rise"),
     ];
 }
 
@@ -47,6 +51,7 @@ impl Default for GoalParams {
             busiest: Ratio::new(0.85),
             barred_epochs: 30,
             rate_jump: Threshold::OfPeak(0.2),
+            noise_z: 4.0,
         }
     }
 }

@@ -58,6 +58,24 @@ fn a_jump_of_the_rate_wakes_everybody_before_the_tail_tells() {
     assert!(matches!(search.why(), Why::Jump { .. }));
 }
 
+/// Requests in a second each, drawn from a Poisson distribution of mean 120.
+const SCATTERED: [u16; 60] = [
+    115, 110, 115, 121, 103, 122, 117, 125, 114, 120, 145, 139, 114, 111, 115, 130, 122, 110, 123, 119, 120,
+    107, 127, 127, 120, 128, 129, 137, 105, 109, 128, 119, 119, 122, 127, 133, 120, 122, 139, 109, 127, 114,
+    104, 114, 120, 129, 122, 116, 116, 139, 118, 100, 130, 115, 110, 115, 108, 114, 111, 130,
+];
+
+#[test]
+fn a_low_rate_that_scatters_is_no_jump_and_one_that_doubles_is() {
+    let mut search = search(8);
+    let mut played = Vec::new();
+    for count in SCATTERED.iter().cycle().take(600) {
+        played.extend(play(&mut search, f64::from(*count) / 1000.0, 1, |_| 300));
+    }
+    assert!(played[60..].iter().all(|&active| active == 1), "{played:?}");
+    assert_eq!(search.handle_epoch(&epoch(0.25, 300)), 8);
+}
+
 #[test]
 fn a_load_that_comes_back_is_answered_from_the_curve() {
     let mut search = search(8);
