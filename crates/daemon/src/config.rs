@@ -19,6 +19,7 @@ use crate::controllers::quiesce::QuiesceConfig;
 use crate::controllers::wake::WakeConfig;
 use crate::controllers::{Refusal, Table};
 use crate::own_policy::Policy;
+use crate::park::Parking;
 use linux::arbiter::ClockMeans;
 use linux::{ConfineActuator, FrequencyActuator, Root};
 use machine::{CpuList, Duration, Goal, Ratio};
@@ -143,17 +144,6 @@ impl Default for Config {
             wake: None,
         }
     }
-}
-
-/// Who leaves the CPUs that a service has left.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Parking {
-    #[default]
-    Service,
-    /// All other processes that can be moved as well: other cgroups or slices, the kernel's unbound
-    /// work queues, new interrupts.
-    All,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -481,6 +471,8 @@ pub enum ConfigError {
     /// An epoch that is no use.
     #[error("{path}: epoch = {epoch}: write 20ms to 1h\nhint: 1s is a good start", path = path.display())]
     Epoch { path: PathBuf, epoch: Duration },
+    #[error("{path}: of park = \"isolated\" and actuator = \"hotplug\" leave one out", path = path.display())]
+    Isolated { path: PathBuf },
 }
 
 impl Config {
@@ -527,12 +519,18 @@ impl Config {
             let wrong = |refusal| ConfigError::Table { path: path(), table: table.name(), refusal };
             table.check().map_err(wrong)?;
         }
+        if self.park == Parking::Isolated && self.services.iter().any(|service| service.hotplug) {
+            return Err(ConfigError::Isolated { path: path() });
+        }
         if let Some(borrower) = &self.lend {
             let wrong = |reason| Err(ConfigError::Lend { path: path(), lend: borrower.to_string(), reason });
             if self.services.iter().any(|service| service.hotplug) {
                 return wrong(
                     "actuator = \"hotplug\" takes the CPUs offline that it would have: leave one out",
                 );
+            }
+            if self.park == Parking::Isolated {
+                return wrong("park = \"isolated\" keeps all tasks off parked CPUs: leave one out");
             }
             if self.park == Parking::All && borrower.group().contains('/') {
                 return wrong(
@@ -774,6 +772,8 @@ mod tests {
             ("lend = \"cgroup:../batch\"", "such as cgroup:batch.slice"),
             ("park = \"all\"\nlend = \"cgroup:a/b\"", "at the top of the tree"),
             ("lend = \"cgroup:a\"\n[[service]]\nport = 1\nactuator = \"hotplug\"", "takes the CPUs offline"),
+            ("park = \"isolated\"\nlend = \"cgroup:a\"", "leave one out"),
+            ("park = \"isolated\"\n[[service]]\nport = 1\nactuator = \"hotplug\"", "leave one out"),
             ("epoch = 1", "expected"),
             (
                 "frequency_actuator = \"msr\"",

@@ -45,7 +45,7 @@ mod socket;
 
 pub use audit::{Audit, Entry};
 pub use clocks::{Clocks, Pace, Repair, missing, points};
-pub use config::{Borrower, Config, ConfigError, Parking, Part, ServiceConfig, Target};
+pub use config::{Borrower, Config, ConfigError, Part, ServiceConfig, Target};
 pub use control::{
     Answer, Ask, Asker, ControlError, Heard, Lease, LeaseRequest, Reply, Running, Set, ask, question, running,
 };
@@ -59,6 +59,6 @@ pub use controllers::{
 };
 pub use log::Log;
 pub use own_policy::{OwnPolicy, Policy};
-pub use park::Lent;
+pub use park::{Lent, Parking};
 pub use replay::{Divergence, Replay, ReplayError};
 pub use run::{Daemon, Event, Finished, Options, Snapshot, StartError};

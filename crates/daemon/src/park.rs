@@ -1,4 +1,4 @@
-//! The needs of services for the CPUs that they share with the rest of the machine: `park = "all"`,
+//! The needs of services for the CPUs that they share with the rest of the machine: `park`,
 //! `move_interrupts = true` and `actuator = "hotplug"`; and the lending of CPUs that none needs (`lend`).
 //!
 //! Each service reports its CPUs, so that no other process parks them
@@ -21,6 +21,27 @@ use machine::{CpuList, Duration};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The load that leaves the CPUs that a service has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Parking {
+    #[default]
+    Service,
+    /// All other processes that can be moved as well: other cgroups or slices, the kernel's unbound
+    /// work queues, new interrupts.
+    All,
+    /// All, by an isolated partition where the kernel has them: its own threads and the processes of the
+    /// root cgroup as well. A CPU comes back later.
+    Isolated,
+}
+
+impl Parking {
+    /// The groups that leave, interrupts among them on request.
+    pub fn scope(self, interrupts: bool) -> Scope {
+        Scope { all_tasks: self != Self::Service, isolated: self == Self::Isolated, interrupts }
+    }
+}
 
 /// A handle that all services of a daemon share.
 #[derive(Clone, Debug)]
@@ -263,7 +284,7 @@ mod tests {
         let read = |path: &str| fs::read_to_string(folder.path().join(path)).unwrap().trim().to_owned();
         let (queues, rest) = ("sys/devices/virtual/workqueue/cpumask", "sys/fs/cgroup/rest/cpuset.cpus");
         let park = Park::open(&Arbiter::new(&root, "a test").active).unwrap();
-        park.concern(Scope { all_tasks: true, interrupts: false });
+        park.concern(Scope { all_tasks: true, ..Scope::default() });
         let own = Some("sys/fs/cgroup/shop/cpuset.cpus".to_owned());
         let claim = |could: &str, active: &str, place: Option<String>| Claim {
             active: active.parse().unwrap(),
@@ -282,7 +303,7 @@ mod tests {
         // The set of processes may change while it is in force.
         park.concern(Scope::default());
         assert_eq!((read(queues), read(rest)), ("ff".into(), String::new()));
-        park.concern(Scope { all_tasks: true, interrupts: false });
+        park.concern(Scope { all_tasks: true, ..Scope::default() });
         assert_eq!((read(queues), read(rest)), ("5f".into(), "0-4,6".into()));
         park.leave("shop");
         assert_eq!(read(rest), "0-6");
@@ -322,7 +343,7 @@ mod tests {
         let state = || ["cpuset.cpus", "cpu.idle", "cpu.weight", "cgroup.freeze"].map(read);
         let before = state();
         let park = Park::open(&Arbiter::new(&root, "a test").active).unwrap();
-        park.concern(Scope { all_tasks: true, interrupts: false });
+        park.concern(Scope { all_tasks: true, ..Scope::default() });
         let claim = |could: &str, active: &str| Claim {
             active: active.parse().unwrap(),
             could: could.parse().unwrap(),

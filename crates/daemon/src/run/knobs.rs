@@ -2,10 +2,10 @@
 
 use super::{Daemon, NAME, Slot, StartError, State};
 use crate::clocks::{self, Clocks};
-use crate::config::{Borrower, Config, Parking, ServiceConfig};
+use crate::config::{Borrower, Config, ServiceConfig};
 use crate::controllers::cores::EpochReport;
 use crate::park::Park;
-use linux::{FrequencyActuator, FrequencyError, LendError, Lending, Root, Scope};
+use linux::{FrequencyActuator, FrequencyError, LendError, Lending, Root};
 use machine::{CpuList, Duration};
 use policy::governing::{FrequencyMode, IdleMode, UncoreMode};
 use std::collections::BTreeSet;
@@ -96,8 +96,7 @@ impl Daemon {
         if self.config.services.iter().any(|service| service.hotplug) {
             linux::Hotplug::supported(&self.root)?;
         }
-        let scope =
-            Scope { all_tasks: self.config.park == Parking::All, interrupts: self.config.move_interrupts };
+        let scope = self.config.park.scope(self.config.move_interrupts);
         if self.dry_run || self.config.services.is_empty() {
             return Ok(());
         }

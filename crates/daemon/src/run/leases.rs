@@ -13,9 +13,10 @@
 //! - A name that is governed already, and a process of another user, is refused.
 
 use super::{Answer, Asker, Daemon, FIRST_WAIT, Lease, Owner, Part, Reply, ServiceConfig};
-use crate::config::{Parking, Target};
+use crate::config::Target;
 use crate::controllers::cores::TelemetrySource;
 use crate::controllers::{Hosted, Refusal, RefusalKind};
+use crate::park::Parking;
 use linux::{ConfineActuator, Root};
 use policy::governing::{FrequencyMode, IdleMode};
 
@@ -155,9 +156,9 @@ impl Daemon {
                  configuration"
             )));
         }
-        if self.config.park == Parking::All || self.config.move_interrupts {
+        if self.config.park != Parking::Service || self.config.move_interrupts {
             return Err(Refusal::held(
-                "this daemon keeps others off a service's CPUs (park = \"all\" or move_interrupts), so only \
+                "this daemon keeps others off a service's CPUs (park or move_interrupts), so only \
                  root has services governed\nhint: use sudo",
             ));
         }

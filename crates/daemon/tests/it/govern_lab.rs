@@ -444,16 +444,22 @@ impl Drop for Neighbour {
 #[test]
 #[ignore = "needs eight CPUs with idle states and cgroups of version 2: lab/run govern"]
 fn with_park_all_everybody_else_leaves_and_comes_back() {
+    leaves_and_comes_back(daemon::Parking::All);
+}
+
+#[test]
+#[ignore = "needs eight CPUs with idle states and cgroups of version 2: lab/run govern"]
+fn from_an_isolated_partition_everybody_leaves_and_comes_back() {
+    leaves_and_comes_back(daemon::Parking::Isolated);
+}
+
+fn leaves_and_comes_back(park: daemon::Parking) {
     let folder = std::env::temp_dir().join(format!("park-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     let (server, neighbour) = (Server::start(), Neighbour::start());
     let (before, before_around) = (server.state(), neighbour.state());
-    let config = Config {
-        services: vec![service(&server)],
-        park: daemon::Parking::All,
-        move_interrupts: true,
-        ..Config::default()
-    };
+    let config =
+        Config { services: vec![service(&server)], park, move_interrupts: true, ..Config::default() };
     let earlier = parked_wakeups();
     let daemon = run(config, &folder);
     daemon.until("one core", |status| status.cores.0 == 1);
@@ -464,12 +470,18 @@ fn with_park_all_everybody_else_leaves_and_comes_back() {
     // Where the host is busy, an epoch's work takes several ticks, and at each the kernel may ask
     // an idle CPU to balance: that only adds.
     let with = parked_wakeups().min(parked_wakeups());
+    // CPUs leave a partition before the service comes back to them.
+    load_of(&server, || {
+        daemon.until("all cores", |status| status.cores.0 == 8);
+        assert_eq!((server.cpus(), neighbour.state()[0].clone()), ("0-7".to_owned(), "0-7".to_owned()));
+    });
     let lines = daemon.end();
     println!("{}", lines.join("\n"));
     assert_eq!((server.state(), neighbour.state()), (before, before_around), "{lines:?}");
     let later = parked_wakeups();
     println!(
-        "wake-ups of seven CPUs in {WATCHED} epochs of {EPOCH}: governed {with}, before {earlier}, after {later}"
+        "{park:?}: wake-ups of seven CPUs in {WATCHED} epochs of {EPOCH}: governed {with}, before {earlier}, \
+         after {later}"
     );
     // A counted event spreads by the root of its number; three times that, of both, is no chance.
     // An epoch must not wake all seven: on a quiet host it wakes one in two of five epochs on 6.1,

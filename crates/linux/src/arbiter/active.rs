@@ -205,6 +205,8 @@ impl Register {
         let now = Placement {
             all_tasks: narrower(open_to(&there, claims(), |scope| scope.all_tasks)),
             interrupts: narrower(open_to(&there, claims(), |scope| scope.interrupts)),
+            isolated: narrower(open_to(&there, claims(), |scope| scope.isolated))
+                .map(|open| CpuList(&there.0 - &open.0)),
             own: claims().flat_map(|claim| claim.places.iter().cloned()).collect(),
         };
         if let Some(hotplug) = &mut self.hotplug {

@@ -175,7 +175,7 @@ mod tests {
     fn claim() -> impl Strategy<Value = Claim> {
         (cpus(), cpus(), cpus(), any::<bool>(), any::<bool>()).prop_map(
             |(active, could, offline, all_tasks, interrupts)| {
-                let scope = Scope { all_tasks, interrupts };
+                let scope = Scope { all_tasks, interrupts, isolated: false };
                 Claim { active, could, scope, offline, ..Claim::default() }
             },
         )

@@ -11,6 +11,12 @@
 //! | other services, with systemd | `AllowedCPUs=` of each slice at the top, at run time | a list |
 //! | other cgroups, without systemd | `cpuset.cpus` of each at the top that has it (version 2) | a list |
 //!
+//! On request ([`Scope::isolated`]) an *isolated partition* of the parked CPUs (version 2, Linux 6.7) comes
+//! before all of these: a cgroup `roost-parked` without processes. The kernel keeps every task off its
+//! CPUs, those of the root cgroup included, its own unbound threads and its unbound work queues. Tasks that have
+//! left are then not moved a second time. The scheduler's domains are built anew at each change. Source:
+//! Documentation/admin-guide/cgroup-v2.rst.
+//!
 //! And on request ([`Scope::interrupts`]), for it cannot be undone whole:
 //!
 //! | object | by | text |
@@ -23,8 +29,8 @@
 //! goes to.
 //!
 //! Not movable: interrupts that their drivers keep (a queue for each CPU of an NVMe disk), threads
-//! of the kernel that belong to a CPU, processes in the root cgroup, timers that were set there.
-//! `roost govern status --wakeups` counts the rest.
+//! of the kernel that belong to a CPU, timers that were set there; and, without a partition, processes in
+//! the root cgroup and most threads of the kernel. `roost govern status --wakeups` counts the rest.
 //!
 //! Invariants:
 //! - One Roost process does this: there is a lock, held until the end.
@@ -32,9 +38,9 @@
 //!   [`restore`](crate::restore) after a SIGKILL.
 //! - A cgroup or unit that a [`Confiner`](crate::Confiner) keeps is its own and is left alone.
 //!   Narrowing a service comes before widening the others, and the other way round: a service never
-//!   waits for its surroundings.
+//!   waits for its surroundings. A partition has a CPU only while no service does.
 
-use crate::journal::{ChangeError, Journal, restore_at_start};
+use crate::journal::{ChangeError, Checkpoint, Journal, restore_at_start};
 use crate::knob::{CGROUPS, MASKS, called, cpus_of, entries_of, indirection_of, mask_of, path_of, table_of};
 use crate::lock::{FileLock, LockError, Refusal, run_folder, take};
 use crate::processes::service::{command, parent};
@@ -55,6 +61,8 @@ pub struct Scope {
     pub all_tasks: bool,
     /// Interrupts that are there already.
     pub interrupts: bool,
+    /// An isolated partition of the parked CPUs, where the kernel has them.
+    pub isolated: bool,
 }
 
 impl Scope {
@@ -70,6 +78,8 @@ pub(crate) struct Placement {
     pub(crate) all_tasks: Option<CpuList>,
     /// Interrupts that are there already; `None`: where they were before.
     pub(crate) interrupts: Option<CpuList>,
+    /// The CPUs of the isolated partition; `None`: there is none.
+    pub(crate) isolated: Option<CpuList>,
     /// Places that are left alone (`Confiner::place`).
     pub(crate) own: BTreeSet<String>,
 }
@@ -77,7 +87,7 @@ pub(crate) struct Placement {
 impl Placement {
     /// True if all are where they were before.
     pub(crate) fn is_nowhere(&self) -> bool {
-        self.all_tasks.is_none() && self.interrupts.is_none()
+        self.all_tasks.is_none() && self.interrupts.is_none() && self.isolated.is_none()
     }
 }
 
@@ -95,32 +105,44 @@ pub(crate) struct CpuIsolation {
 impl CpuIsolation {
     /// Takes the lock; an error names its holder.
     pub(crate) fn open(root: &Root, holder: &str) -> Result<Self, LockError> {
+        Self::open_with(root, holder, None)
+    }
+
+    fn open_with(root: &Root, holder: &str, checkpoint: Option<Checkpoint>) -> Result<Self, LockError> {
         let path = run_folder(root)?.join("surroundings.lock");
         let lock = take(&path, holder).map_err(|refusal| match refusal {
             Refusal::Taken(holder) => LockError::CpuIsolation { holder, path: path.clone() },
             other => other.at(path.clone()),
         })?;
         let notices = restore_at_start(root)?;
-        let journal = Journal::begin(root, holder, None)?;
+        let journal = Journal::begin(root, holder, checkpoint)?;
         Ok(Self { root: root.clone(), journal, refused: BTreeSet::new(), notices, _lock: lock })
     }
 
     /// Moves each group to its CPUs; a place in two groups is set by each.
     pub(crate) fn keep_on(&mut self, whereabouts: &Placement) {
+        let is_parted = self.set_aside(whereabouts);
         self.move_interrupts(whereabouts.interrupts.as_ref());
-        let (mask, list) = (
-            whereabouts.all_tasks.as_ref().map(mask_of),
-            whereabouts.all_tasks.as_ref().map(CpuList::to_string),
-        );
+        self.move_tasks(whereabouts.all_tasks.as_ref().map(|cpus| (cpus, is_parted)), whereabouts);
+    }
+
+    /// Other tasks are on these CPUs from now on, beside a partition or without; `None`: where they were.
+    fn move_tasks(&mut self, cpus: Option<(&CpuList, bool)>, whereabouts: &Placement) {
+        let is_parted = cpus.is_some_and(|(_, is_parted)| is_parted);
+        let (mask, list) = (cpus.map(|(cpus, _)| mask_of(cpus)), cpus.map(|(cpus, _)| cpus.to_string()));
         for path in MASKS {
-            self.set(path, mask.as_deref());
+            // The kernel takes the partition's CPUs out of the work queues' by itself.
+            self.set(path, mask.as_deref().filter(|_| !(is_parted && path == WORK_QUEUES)));
         }
         for path in self.grace_period_threads() {
             self.set(&path, list.as_deref());
         }
+        // systemd takes the controller away, and the partition with it, where none of its units uses it.
+        let is_needed = !is_parted || self.is_run_by_systemd();
         for path in self.groups() {
             // A place that its Confiner keeps from now on gets its earlier text back.
-            self.set(&path, list.as_deref().filter(|_| !whereabouts.own.contains(&path)));
+            let is_moved = is_needed && !whereabouts.own.contains(&path);
+            self.set(&path, list.as_deref().filter(|_| is_moved));
         }
     }
 
@@ -239,10 +261,14 @@ impl CpuIsolation {
             .collect()
     }
 
+    fn is_run_by_systemd(&self) -> bool {
+        self.root.has("run/systemd/system") == Some(true)
+    }
+
     /// The movable groups at the top of the tree of cgroups.
     fn groups(&self) -> Vec<String> {
         let names = self.root.names(CGROUPS).unwrap_or_default();
-        if self.root.has("run/systemd/system") == Some(true) {
+        if self.is_run_by_systemd() {
             return names.iter().filter(|name| name.ends_with(".slice")).map(|name| path_of(name)).collect();
         }
         let file = |name: &String| format!("{CGROUPS}/{name}/cpuset.cpus");
@@ -253,6 +279,9 @@ impl CpuIsolation {
         names.iter().map(file).filter(|path| self.root.has(path) == Some(true)).filter(is_group).collect()
     }
 }
+
+/// The CPUs of the kernel's unbound work queues.
+const WORK_QUEUES: &str = MASKS[0];
 
 /// A card's table with the remaining queues in place of those `elsewhere`, evenly; `None` if
 /// nothing changes, or none is left.
@@ -270,5 +299,6 @@ fn without(table: &[u32], elsewhere: &BTreeSet<u32>) -> Option<Vec<u32>> {
 /// The parent of the kernel's threads.
 const KTHREADD: u32 = 2;
 
+mod partition;
 #[cfg(test)]
 mod tests;

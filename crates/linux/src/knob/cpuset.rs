@@ -1,7 +1,9 @@
-//! A cpuset's CPUs, and its existence: a folder of version 1, the controller of version 2.
+//! A cpuset's CPUs, and its existence: a folder of version 1, the controller of version 2; and an isolated
+//! partition of version 2.
 
 use super::file::FileKnob;
 use crate::root::{FileError, overwrite};
+use machine::CpuList;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -102,6 +104,70 @@ impl FolderKnob {
     }
 }
 
+/// A cgroup of version 2 that is an isolated partition: nothing but threads that belong to one of its CPUs
+/// may run there. Reads its CPUs; the folder is ours as a whole, so while it is half made, the kernel's word
+/// for it is ours as well.
+#[derive(Debug)]
+pub(super) struct PartitionKnob {
+    folder: FolderKnob,
+}
+
+/// Its CPUs, before all other cgroups (Linux 6.7).
+const EXCLUSIVE: &str = "cpuset.cpus.exclusive";
+/// Its kind: `isolated`, `member` of none, `isolated invalid` and the reason.
+const PARTITION_KIND: &str = "cpuset.cpus.partition";
+const ISOLATED: &str = "isolated";
+
+impl PartitionKnob {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { folder: FolderKnob::new(path) }
+    }
+
+    pub(super) fn read(&self) -> Result<String, FileError> {
+        if self.folder.read() == ABSENT {
+            return Ok(ABSENT.to_owned());
+        }
+        let kind = self.text(PARTITION_KIND)?;
+        if kind == ISOLATED { self.text(EXCLUSIVE) } else { Ok(kind) }
+    }
+
+    pub(super) fn write(&self, value: &str) -> Result<String, FileError> {
+        if value == ABSENT {
+            self.folder.write(ABSENT)?;
+            return self.read();
+        }
+        if self.folder.read() == ABSENT {
+            self.folder.write(PRESENT)?;
+        }
+        self.set(EXCLUSIVE, value)?;
+        if self.text(PARTITION_KIND)? != ISOLATED {
+            self.set(PARTITION_KIND, ISOLATED)?;
+        }
+        let kind = self.text(PARTITION_KIND)?;
+        if kind != ISOLATED {
+            let path = self.folder.path.join(PARTITION_KIND);
+            return Err(FileError::unwritable(&path, ISOLATED, io::Error::other(format!("it reads {kind}"))));
+        }
+        self.read()
+    }
+
+    /// True of a text of ours where it reads as one that is half made.
+    pub(super) fn is_half_made(text: &str, reads: &str) -> bool {
+        text != ABSENT && reads != ABSENT && reads.parse::<CpuList>().is_err()
+    }
+
+    fn text(&self, name: &str) -> Result<String, FileError> {
+        let path = self.folder.path.join(name);
+        let text = fs::read_to_string(&path).map_err(|cause| FileError::unreadable(&path, cause))?;
+        Ok(text.trim_end().to_owned())
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<(), FileError> {
+        let path = self.folder.path.join(name);
+        overwrite(&path, value).map_err(|cause| FileError::unwritable(&path, value, cause))
+    }
+}
+
 /// The controller for the children of a cgroup of version 2, enabled or not.
 #[derive(Debug)]
 pub(super) struct ControllerKnob {
@@ -140,6 +206,7 @@ impl ControllerKnob {
 fn is_used(child: &Path, all: &str) -> bool {
     let text = |name: &str| fs::read_to_string(child.join(name)).unwrap_or_default();
     !["", all].contains(&text("cpuset.cpus").trim())
+        || !["", "member"].contains(&text(PARTITION_KIND).trim())
         || text("cgroup.subtree_control").split_ascii_whitespace().any(|name| name == CPUSET)
 }
 
@@ -163,6 +230,30 @@ mod tests {
         assert_eq!(knob.read().unwrap(), CPUSET, "it has all, so it would lose nothing");
         fs::write(folder.path().join("shop/cpuset.cpus"), "1-2\n").unwrap();
         assert!(knob.read().unwrap().contains("shop uses"));
+        fs::write(folder.path().join("shop/cpuset.cpus"), "\n").unwrap();
+        fs::write(folder.path().join("shop").join(PARTITION_KIND), "member\n").unwrap();
+        assert_eq!(knob.read().unwrap(), CPUSET);
+        fs::write(folder.path().join("shop").join(PARTITION_KIND), "isolated\n").unwrap();
+        assert!(knob.read().unwrap().contains("shop uses"), "a partition ends without the controller");
+    }
+
+    #[test]
+    fn a_partition_reads_its_cpus_once_the_kernel_has_made_it() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().join("parked");
+        let knob = PartitionKnob::new(folder.clone());
+        assert_eq!(knob.read().unwrap(), ABSENT);
+        fs::create_dir(&folder).unwrap();
+        // A kernel before 6.7.
+        fs::write(folder.join(PARTITION_KIND), "member\n").unwrap();
+        assert!(knob.write("1-3").unwrap_err().to_string().contains(EXCLUSIVE));
+        assert_eq!(knob.read().unwrap(), "member");
+        assert!(PartitionKnob::is_half_made("1-3", "member"));
+        fs::write(folder.join(EXCLUSIVE), "\n").unwrap();
+        assert_eq!(knob.write("1-3").unwrap(), "1-3");
+        assert_eq!(knob.write("2-3").unwrap(), "2-3");
+        assert!(!PartitionKnob::is_half_made("1-3", "2-3") && !PartitionKnob::is_half_made("1-3", ABSENT));
+        assert!(!PartitionKnob::is_half_made(ABSENT, "member"), "it is there");
     }
 
     #[test]

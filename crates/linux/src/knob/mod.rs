@@ -16,6 +16,7 @@
 //! | `sys/class/powercap/intel-rapl:N/constraint_0_power_limit_uw`, `.../enabled` | the file |
 //! | `sys/fs/cgroup/.../cpuset.cpus` | the file; empty means "as the parent" in version 2 |
 //! | `sys/fs/cgroup/.../cgroup.subtree_control` | `cpuset` if that controller is enabled below, else nothing |
+//! | `sys/fs/cgroup/roost-parked` | the CPUs of an isolated partition that we made, or `absent` |
 //! | `sys/fs/cgroup/.../roost-N` | `present` or `absent`: a version-1 cpuset that we made |
 //! | `sys/fs/cgroup/.../cgroup.freeze` | the file: 0 or 1; without the groups above |
 //! | `sys/fs/cgroup/.../freezer.state` | `FROZEN` or `THAWED`: the group's own request |
@@ -52,7 +53,7 @@ use crate::cpuidle::control::is_parameter;
 use crate::processes::threads::ThreadName;
 use crate::root::{FileError, Root, cpu_folder};
 use crate::system::topology::online_cpus;
-use cpuset::{ControllerKnob, CpusKnob, FolderKnob};
+use cpuset::{ControllerKnob, CpusKnob, FolderKnob, PartitionKnob};
 use file::FileKnob;
 use freeze::{StateKnob, StopKnob};
 use frequency::{BoundKnob, GovernorKnob};
@@ -77,6 +78,9 @@ pub(crate) use unit::{NO_DROP_IN, drop_in_of, is_unit, path_of};
 /// Where control groups are mounted, in every distribution. We change none elsewhere.
 pub(crate) const CGROUPS: &str = "sys/fs/cgroup";
 
+/// The CPUs on which nothing shall run that can be moved: a partition of cpusets.
+pub(crate) const PARTITION: &str = "sys/fs/cgroup/roost-parked";
+
 /// The hints to hardware that chooses its frequency by itself, the fastest first.
 const PREFERENCES: [&str; 4] = ["performance", "balance_performance", "balance_power", "power"];
 
@@ -97,6 +101,7 @@ enum Kind {
     Mask(MaskKnob),
     Thread(ThreadKnob),
     Folder(FolderKnob),
+    Partition(PartitionKnob),
     Controller(ControllerKnob),
     Unit(UnitKnob),
     DropIn(DropInKnob),
@@ -128,6 +133,8 @@ impl Knob {
             Kind::Unit(UnitKnob::new(root, name))
         } else if let Some(name) = unit::drop_in_name(path) {
             Kind::DropIn(DropInKnob::new(root, name))
+        } else if path == PARTITION {
+            Kind::Partition(PartitionKnob::new(root.path(path)))
         } else if is_mask_file(path) {
             Kind::Mask(MaskKnob::new(root.path(path)))
         } else if cpu_of_switch(path).is_some() {
@@ -181,6 +188,7 @@ impl Knob {
             Kind::Cpus(knob) => knob.file.read(),
             Kind::Thread(knob) => knob.read(),
             Kind::Folder(knob) => Ok(knob.read()),
+            Kind::Partition(knob) => knob.read(),
             Kind::Controller(knob) => knob.read(),
             Kind::Unit(knob) => knob.read(),
             Kind::DropIn(knob) => knob.read(),
@@ -207,6 +215,7 @@ impl Knob {
             Kind::Cpus(knob) => knob.file.write(value)?,
             Kind::Thread(knob) => knob.write(value)?,
             Kind::Folder(knob) => knob.write(value).map(|()| knob.read())?,
+            Kind::Partition(knob) => knob.write(value)?,
             Kind::Controller(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::Unit(knob) => knob.write(value).and_then(|()| knob.read())?,
             Kind::DropIn(knob) => knob.write(value).and_then(|()| knob.read())?,
@@ -260,6 +269,9 @@ impl Knob {
             Kind::Thread(_) | Kind::Cpus(_) | Kind::Unit(_) | Kind::DropIn(_) => {
                 same_cpus(&self.root, text, reads)
             }
+            Kind::Partition(_) => {
+                same_cpus(&self.root, text, reads) || PartitionKnob::is_half_made(text, reads)
+            }
             Kind::Mask(_) => same_mask(text, reads),
             Kind::Power(_) => same_power(text, reads),
             _ => text == reads,
@@ -281,11 +293,11 @@ impl Knob {
         }
     }
 
-    /// The order of putting back: CPUs that are away, the CPUs of an existing cpuset, then the
+    /// The order of putting back: CPUs that are away or set aside, the CPUs of an existing cpuset, then the
     /// cpuset's existence, from the leaves up, and threads when nothing narrows them any more.
     pub(crate) fn turn(&self) -> u8 {
         match self.kind {
-            Kind::Switch(_) => 0,
+            Kind::Switch(_) | Kind::Partition(_) => 0,
             Kind::File(_)
             | Kind::Preference(_)
             | Kind::Cpus(_)
@@ -412,6 +424,7 @@ mod tests {
             "sys/fs/cgroup/unified/shop/cgroup.freeze",
             "sys/fs/cgroup/freezer/shop/freezer.state",
             "stopped/12:345",
+            "sys/fs/cgroup/roost-parked",
             "affinity/1:2/3:4",
             "unit/my-shop@1.service/AllowedCPUs",
             "unit/system.slice/AllowedCPUs",
@@ -447,6 +460,8 @@ mod tests {
             "sys/fs/cgroup/a/cpuset.mems",
             "sys/fs/cgroup/a/cgroup.procs",
             "sys/fs/cgroup/roost-",
+            "sys/fs/cgroup/a/roost-parked",
+            "sys/fs/cgroup/roost-parked/cpuset.cpus.partition",
             "sys/fs/cgroup/roost-1x",
             "sys/fs/cgroup/shop",
             "affinity/1/3",

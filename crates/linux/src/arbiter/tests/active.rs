@@ -24,7 +24,7 @@ fn active(machine: &FakeMachine) -> ActiveCpus {
 
 /// A service that could use `could`, has `active`, and wants all other tasks to leave the rest.
 fn parks(could: &str, active: &str) -> Claim {
-    let scope = Scope { all_tasks: true, interrupts: false };
+    let scope = Scope { all_tasks: true, ..Scope::default() };
     Claim { could: cpus(could), active: cpus(active), scope, ..Claim::default() }
 }
 

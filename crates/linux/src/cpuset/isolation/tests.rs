@@ -255,6 +255,21 @@ fn a_real_card_gives_packets_to_queues_of_the_cpus() {
 }
 
 #[test]
+fn without_partitions_tasks_leave_by_cpusets_and_it_is_said_once() {
+    let machine = machine();
+    let before = reads(&machine);
+    let mut around = CpuIsolation::open(machine.root(), "a test").unwrap();
+    for _ in 0..2 {
+        around.keep_on(&Placement { isolated: Some("2-7".parse().unwrap()), ..all_tasks("0-1") });
+        assert_eq!(reads(&machine), ["3", "3", "0-1", "0-1"]);
+    }
+    let notices = around.drain_notices();
+    assert!(notices.len() == 1 && notices[0].contains("no isolated partition"), "{notices:?}");
+    drop(around);
+    assert_eq!(reads(&machine), before);
+}
+
+#[test]
 fn there_is_one_who_does_it_and_what_is_missing_is_no_error() {
     let machine = FakeMachine::intel_server(2);
     let mut first = CpuIsolation::open(machine.root(), "first").unwrap();
