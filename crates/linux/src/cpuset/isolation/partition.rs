@@ -51,9 +51,9 @@ mod tests {
         Placement { isolated: Some(parked.parse().unwrap()), ..all_tasks(others) }
     }
 
-    /// The machine's state that a partition changes: the CPUs of a process in the root cgroup (this one) and of
-    /// the kernel's first thread, the work queues' mask, and whether the groups and the controller are there.
-    fn parted(root: &Root) -> [String; 5] {
+    /// The machine's state that a partition changes: the CPUs of a process in the root cgroup (this one), of
+    /// the kernel's first thread and of a pinned one, the work queues' mask, and whether the groups and the controller are there.
+    fn parted(root: &Root, pinned: &str) -> [String; 6] {
         let allowed = |pid: &str| {
             let status = root.text(&format!("proc/{pid}/status")).unwrap();
             status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t")).unwrap().to_owned()
@@ -61,6 +61,7 @@ mod tests {
         [
             allowed("self"),
             allowed(&KTHREADD.to_string()),
+            allowed(&format!("self/task/{pinned}")),
             root.text(WORK_QUEUES).unwrap(),
             root.has(PARTITION).unwrap().to_string(),
             root.text(CONTROLLERS).unwrap(),
@@ -98,28 +99,36 @@ mod tests {
             return;
         }
         let root = Root::system();
-        let before = parted(&root);
-        assert_eq!(before[0], "0-7");
+        // A thread that chose a CPU which will be parked.
+        let (told, pinned) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            crate::pin_current_thread(machine::CpuId(6)).unwrap();
+            told.send(rustix::thread::gettid().as_raw_nonzero().to_string()).unwrap();
+            std::thread::park();
+        });
+        let pinned = pinned.recv().unwrap();
+        let parted = || parted(&root, &pinned);
+        let before = parted();
+        assert_eq!((before[0].as_str(), before[2].as_str()), ("0-7", "6"));
         let mut around = CpuIsolation::open(&root, "a test").unwrap();
         around.keep_on(&aside("3-7", "0-2"));
         let notices = around.drain_notices();
         if !notices.is_empty() {
             println!("SKIPPED: {notices:?}");
-            assert_eq!(parted(&root)[3], "false", "nothing half made stays");
+            assert_eq!(parted()[4], "false", "nothing half made stays");
         } else {
-            let [own, kernel, queues, ..] = parted(&root);
-            println!("the kernel's first thread has {kernel}");
-            assert_eq!((own.as_str(), queues.trim_start_matches('0')), ("0-2", "7"));
+            let [own, kernel, pinned, queues, ..] = parted();
+            assert_eq!([&*own, &kernel, &pinned, queues.trim_start_matches('0')], ["0-2", "0-2", "0-2", "7"]);
             around.keep_on(&aside("6-7", "0-5"));
-            assert_eq!(parted(&root)[0], "0-5");
+            assert_eq!(parted()[0], "0-5");
             around.keep_on(&aside("1-7", "0"));
-            assert_eq!(parted(&root)[0], "0");
+            assert_eq!(parted()[0], "0");
             around.keep_on(&all_tasks("0-6"));
-            assert_eq!((parted(&root)[0].as_str(), parted(&root)[3].as_str()), ("0-7", "false"));
+            assert_eq!([&parted()[0], &parted()[2], &parted()[4]], ["0-7", "6", "false"]);
             around.keep_on(&aside("4-7", "0-3"));
         }
         let lines = around.release();
-        assert_eq!(parted(&root), before, "{lines:?}");
+        assert_eq!(parted(), before, "{lines:?}");
         drop(around);
 
         for step in 1.. {
@@ -131,7 +140,7 @@ mod tests {
                 .status()
                 .unwrap();
             crate::restore(&root).unwrap();
-            assert_eq!(parted(&root), before, "killed at step {step}");
+            assert_eq!(parted(), before, "killed at step {step}");
             if status.success() {
                 println!("killed at each of {} steps", step - 1);
                 assert!(step > 10, "{step}");
