@@ -52,7 +52,8 @@ mod tests {
     }
 
     /// The machine's state that a partition changes: the CPUs of a process in the root cgroup (this one), of
-    /// the kernel's first thread and of a pinned one, the work queues' mask, and whether the groups and the controller are there.
+    /// the kernel's first thread and of a pinned one, the work queues' mask, and whether the group and the
+    /// controller are there.
     fn parted(root: &Root, pinned: &str) -> [String; 6] {
         let allowed = |pid: &str| {
             let status = root.text(&format!("proc/{pid}/status")).unwrap();
