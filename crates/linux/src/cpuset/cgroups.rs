@@ -29,6 +29,8 @@ pub struct CgroupPlace {
 pub struct Cgroups {
     pub version: CgroupVersion,
     pub cpuset: Option<CgroupPlace>,
+    /// True if a cpuset may be an isolated partition whatever the groups around it are: version 2, Linux 6.7.
+    pub partitions: bool,
     pub freezer: Option<CgroupPlace>,
     /// True if sysfs may be written at all; services under `ProtectKernelTunables=` see it
     /// read-only.
@@ -68,8 +70,12 @@ pub fn cgroups(root: &Root, gaps: &mut Gaps) -> Cgroups {
     let controllers = second
         .and_then(|path| gaps.text(root, &format!("{}/cgroup.controllers", path.trim_start_matches('/'))));
     let second_has_cpuset = controllers.is_some_and(|text| text.split(' ').any(|name| name == "cpuset"));
+    // A file of the root's alone, as old as `cpuset.cpus.exclusive`, which the root has not.
+    let isolated = second.map(|path| format!("{}/cpuset.cpus.isolated", path.trim_start_matches('/')));
+    let partitions = second_has_cpuset && isolated.is_some_and(|file| root.has(&file) == Some(true));
     Cgroups {
         version,
+        partitions,
         cpuset: in_second().filter(|_| second_has_cpuset).or_else(|| in_first("cpuset")),
         freezer: in_second().or_else(|| in_first("freezer")),
         sysfs_writable,
@@ -86,6 +92,9 @@ mod tests {
         machine.write("proc/self/mounts", mounts);
         machine.write("sys/fs/cgroup/cgroup.controllers", controllers);
         machine.write("sys/fs/cgroup/unified/cgroup.controllers", controllers);
+        for folder in ["sys/fs/cgroup", "sys/fs/cgroup/unified"] {
+            machine.write(&format!("{folder}/cpuset.cpus.isolated"), "\n");
+        }
         cgroups(machine.root(), &mut Gaps::default())
     }
 
@@ -95,11 +104,15 @@ mod tests {
         let found = read(v2, "cpuset cpu io memory pids\n");
         assert_eq!(found.version, CgroupVersion::V2);
         assert_eq!((found.cpuset.unwrap().version, found.freezer.unwrap().version), (2, 2));
-        assert_eq!(found.sysfs_writable, Some(false));
+        assert_eq!((found.sysfs_writable, found.partitions), (Some(false), true));
         let hybrid = "cgroup /sys/fs/cgroup/cpuset cgroup rw,relatime,cpuset 0 0\n\
                       cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
         let found = read(hybrid, "hugetlb\n");
-        assert_eq!(found.version, CgroupVersion::Hybrid);
+        assert_eq!(
+            (found.version, found.partitions),
+            (CgroupVersion::Hybrid, false),
+            "cpuset is of version 1"
+        );
         assert_eq!(found.cpuset.unwrap().path, "/sys/fs/cgroup/cpuset");
         assert_eq!(found.freezer.unwrap().version, 2);
         let v1 = "cgroup /sys/fs/cgroup/cpu,cpuset cgroup rw,cpu,cpuset 0 0\n";

@@ -218,6 +218,9 @@ fn active_cpus(facts: &Facts) -> Verdict {
         Some(place) => case.good(format!("cpuset by cgroup v{} at {}", place.version, place.path)),
         None => case.less("no cpuset is mounted: affinity alone, which races with new threads", ""),
     }
+    if facts.cgroups.partitions {
+        case.good("parked CPUs can be an isolated partition (park = \"isolated\" in roost.toml)");
+    }
     if !others {
         case.less(
             "affinity of this user's own processes only (no CAP_SYS_NICE)",
