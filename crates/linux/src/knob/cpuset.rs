@@ -127,8 +127,12 @@ impl PartitionKnob {
         if self.folder.read() == ABSENT {
             return Ok(ABSENT.to_owned());
         }
-        let kind = self.text(PARTITION_KIND)?;
-        if kind == ISOLATED { self.text(EXCLUSIVE) } else { Ok(kind) }
+        match self.text(PARTITION_KIND) {
+            Ok(kind) if kind == ISOLATED => self.text(EXCLUSIVE),
+            // The group outlives its controller, which another program may take away.
+            Err(FileError::Missing { .. }) => Ok(format!("a cgroup without {CPUSET}")),
+            kind => kind,
+        }
     }
 
     pub(super) fn write(&self, value: &str) -> Result<String, FileError> {
@@ -244,6 +248,7 @@ mod tests {
         let knob = PartitionKnob::new(folder.clone());
         assert_eq!(knob.read().unwrap(), ABSENT);
         fs::create_dir(&folder).unwrap();
+        assert!(PartitionKnob::is_half_made("1-3", &knob.read().unwrap()));
         // A kernel before 6.7.
         fs::write(folder.join(PARTITION_KIND), "member\n").unwrap();
         assert!(knob.write("1-3").unwrap_err().to_string().contains(EXCLUSIVE));

@@ -128,6 +128,11 @@ mod tests {
             assert_eq!([&parted()[0], &parted()[2], &parted()[4]], ["0-7", "6", "false"]);
             around.keep_on(&aside("4-7", "0-3"));
         }
+        // Another program takes the controller away, and with it the partition.
+        let controllers = root.path(CONTROLLERS);
+        crate::root::overwrite(&controllers, "-cpuset").unwrap();
+        around.keep_on(&aside("2-7", "0-1"));
+        assert_eq!(parted()[4], "false", "{:?}", around.drain_notices());
         let lines = around.release();
         assert_eq!(parted(), before, "{lines:?}");
         drop(around);
