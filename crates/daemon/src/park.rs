@@ -32,7 +32,7 @@ pub enum Parking {
     /// work queues, new interrupts.
     All,
     /// All, by an isolated partition where the kernel has them: its own threads and the processes of the
-    /// root cgroup as well. A CPU comes back later.
+    /// root cgroup as well. A CPU may come back later.
     Isolated,
 }
 

@@ -173,9 +173,9 @@ mod tests {
     }
 
     fn claim() -> impl Strategy<Value = Claim> {
-        (cpus(), cpus(), cpus(), any::<bool>(), any::<bool>()).prop_map(
-            |(active, could, offline, all_tasks, interrupts)| {
-                let scope = Scope { all_tasks, interrupts, isolated: false };
+        (cpus(), cpus(), cpus(), any::<[bool; 3]>()).prop_map(
+            |(active, could, offline, [all_tasks, interrupts, isolated])| {
+                let scope = Scope { all_tasks, interrupts, isolated };
                 Claim { active, could, scope, offline, ..Claim::default() }
             },
         )
@@ -200,8 +200,12 @@ mod tests {
             prop_assert_eq!(fastest(clocks.into_iter()), fastest(the_same.into_iter()));
             prop_assert_eq!(needed(claims.iter()), needed(again.iter()));
             let online = "0-7".parse().unwrap();
-            let of: fn(&Scope) -> bool = |scope| scope.all_tasks;
-            prop_assert_eq!(open_to(&online, claims.iter(), of), open_to(&online, again.iter(), of));
+            for of in [|scope: &Scope| scope.all_tasks, |scope: &Scope| scope.isolated] {
+                let open = open_to(&online, claims.iter(), of);
+                prop_assert_eq!(&open, &open_to(&online, again.iter(), of));
+                // A partition, of the rest, has no CPU that a service needs, and leaves one to the others.
+                prop_assert!(needed(claims.iter()).0.is_subset(&open.0) && !open.0.is_empty());
+            }
             prop_assert_eq!(going(&online, claims.iter()), going(&online, again.iter()));
         }
 

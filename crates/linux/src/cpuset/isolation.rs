@@ -123,13 +123,13 @@ impl CpuIsolation {
     pub(crate) fn keep_on(&mut self, whereabouts: &Placement) {
         let is_parted = self.set_aside(whereabouts);
         self.move_interrupts(whereabouts.interrupts.as_ref());
-        self.move_tasks(whereabouts.all_tasks.as_ref().map(|cpus| (cpus, is_parted)), whereabouts);
+        self.move_tasks(whereabouts.all_tasks.as_ref(), &whereabouts.own, is_parted);
     }
 
-    /// Other tasks are on these CPUs from now on, beside a partition or without; `None`: where they were.
-    fn move_tasks(&mut self, cpus: Option<(&CpuList, bool)>, whereabouts: &Placement) {
-        let is_parted = cpus.is_some_and(|(_, is_parted)| is_parted);
-        let (mask, list) = (cpus.map(|(cpus, _)| mask_of(cpus)), cpus.map(|(cpus, _)| cpus.to_string()));
+    /// Other tasks are on these CPUs from now on, or where they were before; those that a partition in
+    /// force keeps away anyway are not moved, and places of `own` never.
+    fn move_tasks(&mut self, cpus: Option<&CpuList>, own: &BTreeSet<String>, is_parted: bool) {
+        let (mask, list) = (cpus.map(mask_of), cpus.map(CpuList::to_string));
         for path in MASKS {
             // The kernel takes the partition's CPUs out of the work queues' by itself.
             self.set(path, mask.as_deref().filter(|_| !(is_parted && path == WORK_QUEUES)));
@@ -141,7 +141,7 @@ impl CpuIsolation {
         let is_needed = !is_parted || self.is_run_by_systemd();
         for path in self.groups() {
             // A place that its Confiner keeps from now on gets its earlier text back.
-            let is_moved = is_needed && !whereabouts.own.contains(&path);
+            let is_moved = is_needed && !own.contains(&path);
             self.set(&path, list.as_deref().filter(|_| is_moved));
         }
     }

@@ -1,4 +1,4 @@
-//! An isolated partition of the parked CPUs: see the table of the module above.
+//! An isolated partition of the parked CPUs, a cgroup of our own: the module above says why.
 
 use super::{CpuIsolation, Placement};
 use crate::knob::{CPUSET, PARTITION};
@@ -15,7 +15,7 @@ impl CpuIsolation {
             if !self.journal.held().contains_key(PARTITION) {
                 // A text that the kernel changes for a partition must not be ours: it would read as
                 // another program's.
-                self.move_tasks(None, whereabouts);
+                self.move_tasks(None, &whereabouts.own, false);
                 told = self.journal.set(CONTROLLERS, CPUSET);
             }
             let told = told.and_then(|_| self.journal.set(PARTITION, &cpus.to_string()));
