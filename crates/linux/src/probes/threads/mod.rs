@@ -203,6 +203,22 @@ mod tests {
         rustix::thread::gettid().as_raw_nonzero().get().try_into().unwrap()
     }
 
+    /// A process that computes on this CPU alone, without a pause and from now on.
+    fn computing(cpu: CpuId, nice: i32) -> std::process::Child {
+        use std::io::BufRead as _;
+        let begin = format!("taskset -cp {} $$; renice -n {nice} $$; echo ready", cpu.0);
+        let mut worker = std::process::Command::new("sh")
+            .args(["-c", &format!("{begin}; while :; do :; done")])
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .ends_with_parent()
+            .spawn()
+            .unwrap();
+        let mut lines = std::io::BufReader::new(worker.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap() == "ready"));
+        worker
+    }
+
     /// The expected event comes soon, or the test fails.
     fn until(what: &str, holds: impl Fn() -> bool) {
         let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
@@ -262,24 +278,12 @@ mod tests {
 
     #[test]
     fn who_computes_without_a_pause_since_before_it_began_is_not_idle() {
-        use std::io::BufRead as _;
         if program().is_none() {
             return;
         }
         let cpu = *crate::allowed_cpus().unwrap().0.last().unwrap();
         // Before everything else on its CPU: it is switched away from as seldom as can be.
-        let mut worker = std::process::Command::new("sh")
-            .args([
-                "-c",
-                &format!("taskset -cp {} $$; renice -n -20 $$; echo ready; while :; do :; done", cpu.0),
-            ])
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::null())
-            .ends_with_parent()
-            .spawn()
-            .unwrap();
-        let mut lines = std::io::BufReader::new(worker.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap() == "ready"));
+        let mut worker = computing(cpu, -20);
         // Each begins with a map of its own, in which nothing has happened yet.
         let seen: Vec<_> = (0..10).map(|_| program().unwrap().occupant(cpu)).collect();
         worker.kill().unwrap();
@@ -293,14 +297,12 @@ mod tests {
         let Some(program) = program() else { return };
         let cpu = *crate::allowed_cpus().unwrap().0.last().unwrap();
         // One computes, and one goes to sleep before the watcher's slices.
-        let script = ["while :; do :; done", "while :; do sleep 0.0005; done"];
-        let mut workers = script.map(|script| {
-            std::process::Command::new("taskset")
-                .args(["-c", &cpu.0.to_string(), "sh", "-c", script])
-                .ends_with_parent()
-                .spawn()
-                .unwrap()
-        });
+        let sleeping = std::process::Command::new("taskset")
+            .args(["-c", &cpu.0.to_string(), "sh", "-c", "while :; do sleep 0.0005; done"])
+            .ends_with_parent()
+            .spawn()
+            .unwrap();
+        let mut workers = [computing(cpu, 0), sleeping];
         thread::scope(|scope| {
             scope.spawn(|| {
                 threads::set_cpus(own_number(), &machine::CpuList([cpu].into())).unwrap();
@@ -325,11 +327,7 @@ mod tests {
         let (soon, long) = (std::time::Duration::from_millis(50), std::time::Duration::from_secs(20));
         let cpu = *crate::allowed_cpus().unwrap().0.first().unwrap();
         // Another process: our own slices are passed over.
-        let mut worker = std::process::Command::new("sh")
-            .args(["-c", &format!("taskset -cp {} $$ >/dev/null; while :; do :; done", cpu.0)])
-            .ends_with_parent()
-            .spawn()
-            .unwrap();
+        let mut worker = computing(cpu, 0);
         until("it works", || program.occupant(cpu).is_some_and(|now| now != Occupant::Idle));
         program.ask_kick(cpu, Kick::WhenItWorks);
         kick.recv_timeout(long).expect("it works");
