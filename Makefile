@@ -182,4 +182,5 @@ java-bench: ## what a call costs under the agent, by JMH; about two minutes
 lab: ## idle states, frequencies and programs in the kernel on stock Debian kernels, then systemd, in an emulator
 	@# 3: no emulator or kernel can be had here; it has said why.
 	lab/run || { code=$$?; if [ $$code = 3 ]; then echo "lab: SKIPPED"; else exit $$code; fi; }
+	lab/topologies || { code=$$?; if [ $$code = 3 ]; then echo "lab: topologies SKIPPED"; else exit $$code; fi; }
 	lab/systemd || { code=$$?; if [ $$code = 3 ]; then echo "lab: systemd SKIPPED"; else exit $$code; fi; }

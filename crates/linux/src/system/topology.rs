@@ -4,6 +4,7 @@ use super::cache::caches;
 use crate::root::{FileError, Gaps, Root, cpu_folder};
 use machine::{Cpu, CpuId, CpuList, Topology};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// The online CPUs. A machine whose kernel has no hotplug does not list them; then every CPU with a
 /// folder counts.
@@ -24,7 +25,9 @@ pub fn topology(root: &Root) -> Result<Topology, FileError> {
     Ok(topology_of(root, &online_cpus(root)?))
 }
 
-/// The same of `cpus` alone, with a number for each core that no other die of its socket has.
+/// The same of `cpus` alone. CPUs share a core if the kernel says so: by its list of a core's threads,
+/// since numbers of cores begin anew in each cluster of an Arm machine, and on each die of older x86
+/// ones. Such a core gets the next number that none of its socket has.
 pub fn topology_of(root: &Root, cpus: &CpuList) -> Topology {
     let place = |cpu: CpuId, file: &str, unknown: u16| {
         // Arm firmware without the tables makes the kernel print -1.
@@ -32,16 +35,19 @@ pub fn topology_of(root: &Root, cpus: &CpuList) -> Topology {
             root.parse(&format!("{}/topology/{file}", cpu_folder(cpu)), "a number").ok();
         number.and_then(|number| u16::try_from(number).ok()).unwrap_or(unknown)
     };
-    let cpus = cpus.0.iter();
-    let cpus = cpus.map(|&id| Cpu::at(id, place(id, "core_id", id.0), place(id, "physical_package_id", 0)));
-    let mut cpus: Vec<Cpu> = cpus.collect();
-    // Numbers of cores begin anew on each die of a socket.
-    let dies: Vec<u16> = cpus.iter().map(|cpu| place(cpu.id, "die_id", 0)).collect();
-    let cores = cpus.iter().map(|cpu| cpu.core).max().map_or(0, |last| last.saturating_add(1));
-    for (cpu, die) in cpus.iter_mut().zip(&dies) {
-        cpu.core = cpu.core.saturating_add(die.saturating_mul(cores));
-    }
-    Topology(cpus)
+    // By socket and number, the first thread of the core that has it.
+    let mut taken: BTreeMap<(u16, u16), Option<CpuId>> = BTreeMap::new();
+    let of = |&id: &CpuId| {
+        let mut cpu = Cpu::at(id, place(id, "core_id", id.0), place(id, "physical_package_id", 0));
+        let threads = format!("{}/topology/thread_siblings_list", cpu_folder(id));
+        let threads: Option<CpuList> = root.parse(&threads, "a list of CPUs such as 0-3,8").ok();
+        let first = threads.and_then(|threads| threads.0.first().copied());
+        while *taken.entry((cpu.package, cpu.core)).or_insert(first) != first {
+            cpu.core = cpu.core.wrapping_add(1);
+        }
+        cpu
+    };
+    Topology(cpus.0.iter().map(of).collect())
 }
 
 /// The same with that which decides about the order in which cores are kept awake: memory, last-level
@@ -61,29 +67,50 @@ pub fn topology_in_full(root: &Root, cpus: &CpuList) -> Topology {
         // Of 1024, on machines with cores of several kinds.
         cpu.capacity = root.parse(&format!("{}/cpu_capacity", cpu_folder(cpu.id)), "a capacity").unwrap_or(0);
     }
+    let are_equal = topology.0.windows(2).all(|pair| pair[0].capacity == pair[1].capacity);
+    if are_equal && let Ok(small) = root.parse::<CpuList>("sys/devices/cpu_atom/cpus", "a list of CPUs") {
+        capacity_by_clock(root, &mut topology, &small);
+    }
     topology
 }
 
-/// The clusters of these CPUs, in the order of their first: CPUs that share a part below the
-/// socket's own cache, as the kernel shows it (`cluster_cpus_list`, Linux 5.16). Elsewhere, CPUs of
-/// one capacity, which the kernel shows on machines with cores of two kinds (`cpu_capacity`); else
-/// all are one cluster.
-pub fn clusters(root: &Root, cpus: &CpuList) -> Vec<CpuList> {
-    let key = |cpu: CpuId| {
-        let text = |file: &str| {
-            root.text(&format!("{}/{file}", cpu_folder(cpu))).ok().filter(|text| !text.is_empty())
-        };
-        text("topology/cluster_cpus_list").or_else(|| text("cpu_capacity")).unwrap_or_default()
+/// Intel's hybrids with hyperthreads, and before 6.12 all of them, show one capacity for all; their
+/// performance counters tell which are `small`. The ratio of the highest clocks is no less than that of
+/// the speeds, so the order is right.
+fn capacity_by_clock(root: &Root, topology: &mut Topology, small: &CpuList) {
+    let clock = |id: CpuId| -> Option<u64> {
+        root.parse(&format!("{}/cpufreq/cpuinfo_max_freq", cpu_folder(id)), "a clock in kHz").ok()
     };
-    let mut clusters: Vec<(String, CpuList)> = Vec::new();
-    for &cpu in &cpus.0 {
-        let key = key(cpu);
-        match clusters.iter_mut().find(|(known, _)| *known == key) {
-            Some((_, cluster)) => drop(cluster.0.insert(cpu)),
-            None => clusters.push((key, CpuList([cpu].into()))),
-        }
+    let Some(highest) = topology.0.iter().filter_map(|cpu| clock(cpu.id)).max() else { return };
+    for cpu in &mut topology.0 {
+        let own = if small.0.contains(&cpu.id) { clock(cpu.id) } else { None };
+        cpu.capacity = own.map_or(1024, |own| (own * 1024 / highest.max(1)) as u16);
     }
-    clusters.into_iter().map(|(_, cluster)| cluster).collect()
+}
+
+/// The clusters of these CPUs, in the order of their first: CPUs that share a part below the
+/// socket's own cache, as the kernel shows it (`cluster_cpus_list`, Linux 5.16), if that is more than
+/// one core: x86 servers call the threads of one a cluster. Elsewhere, CPUs that share their last-level
+/// cache (a die, a CCX); else CPUs of one capacity; else all are one cluster.
+pub fn clusters(root: &Root, cpus: &CpuList) -> Vec<CpuList> {
+    let topology = topology_in_full(root, cpus);
+    let alike = |key: &dyn Fn(&Cpu) -> String| {
+        let mut groups: Vec<(String, CpuList)> = Vec::new();
+        for cpu in &topology.0 {
+            let key = key(cpu);
+            match groups.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, group)) => drop(group.0.insert(cpu.id)),
+                None => groups.push((key, CpuList([cpu.id].into()))),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect::<Vec<_>>()
+    };
+    let file = |cpu: &Cpu| format!("{}/topology/cluster_cpus_list", cpu_folder(cpu.id));
+    let shown = alike(&|cpu| root.text(&file(cpu)).unwrap_or_default());
+    let cores = alike(&|cpu| format!("{}:{}", cpu.package, cpu.core)).len();
+    let mut parts = [shown, alike(&|cpu| cpu.cache.to_string())].into_iter();
+    let part = parts.find(|parts| (2..cores).contains(&parts.len()));
+    part.unwrap_or_else(|| alike(&|cpu| cpu.capacity.to_string()))
 }
 
 /// True if two threads share a core now (`smt/active`). Kernels that know no hyperthreads do not
@@ -137,17 +164,57 @@ mod tests {
     }
 
     #[test]
-    fn cores_of_two_dies_with_the_same_numbers_are_two() {
+    fn cores_with_the_same_numbers_are_told_apart_by_their_threads() {
         let machine = FakeMachine::intel_server(8);
         for cpu in 0..8 {
             let folder = format!("sys/devices/system/cpu/cpu{cpu}/topology");
             machine.write(&format!("{folder}/core_id"), &format!("{}\n", cpu % 2));
-            machine.write(&format!("{folder}/die_id"), &format!("{}\n", cpu / 2 % 2));
             machine.write(&format!("{folder}/physical_package_id"), "0\n");
+            machine
+                .write(&format!("{folder}/thread_siblings_list"), &format!("{},{}\n", cpu % 4, cpu % 4 + 4));
         }
         let topology = topology(machine.root()).unwrap();
         let siblings = |cpu| topology.siblings(CpuId(cpu)).map(|cpu| cpu.0).collect::<Vec<_>>();
         assert_eq!([siblings(0), siblings(1), siblings(2), siblings(3)], [[0, 4], [1, 5], [2, 6], [3, 7]]);
+    }
+
+    /// A machine whose files a kernel showed in an emulator (`lab/topologies`).
+    fn recorded(text: &str) -> (Vec<[u16; 5]>, Vec<String>) {
+        let machine = FakeMachine::with_states(1, &[]);
+        for line in text.lines() {
+            let (file, text) = line.split_once(':').unwrap();
+            machine.write(file, text);
+        }
+        let all = online_cpus(machine.root()).unwrap();
+        let places = topology_in_full(machine.root(), &all);
+        let place = |cpu: &Cpu| [cpu.package, cpu.core, cpu.node, cpu.cache, cpu.capacity];
+        let places = places.0.iter().map(place).collect();
+        (places, clusters(machine.root(), &all).iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn two_sockets_of_two_dies_are_what_their_kernel_shows() {
+        for (text, capacity) in [
+            (include_str!("../../tests/testdata/topologies/dies-bookworm"), 0),
+            (include_str!("../../tests/testdata/topologies/dies-trixie-backports"), 1024),
+        ] {
+            let (places, clusters) = recorded(text);
+            let place = |cpu: u16| [cpu / 8, cpu / 2 % 4, cpu / 4, cpu / 4 * 4, capacity];
+            assert_eq!(places, (0..16).map(place).collect::<Vec<_>>());
+            // Not the cores, which the kernel calls clusters for the cache that their threads share.
+            assert_eq!(clusters, ["0-3", "4-7", "8-11", "12-15"]);
+        }
+    }
+
+    #[test]
+    fn big_and_little_cores_with_the_same_numbers_are_cores_of_their_own() {
+        let text = include_str!("../../tests/testdata/topologies/big-little-trixie");
+        let (places, clusters) = recorded(text);
+        assert_eq!(
+            places,
+            (0..8).map(|cpu| [0, cpu, 0, 0, if cpu < 4 { 446 } else { 1024 }]).collect::<Vec<_>>()
+        );
+        assert_eq!(clusters, ["0-3", "4-7"]);
     }
 
     #[test]
@@ -176,6 +243,28 @@ mod tests {
         machine.write("sys/devices/system/cpu/cpu1/cache/index3/shared_cpu_list", "1\n");
         let caches: Vec<_> = topology_in_full(machine.root(), &all).0.iter().map(|cpu| cpu.cache).collect();
         assert_eq!(caches, [0, 1, 0, 3]);
+    }
+
+    #[test]
+    fn small_cores_of_a_hybrid_with_one_capacity_are_told_by_its_counters() {
+        let machine = FakeMachine::intel_server(6);
+        let all = online_cpus(machine.root()).unwrap();
+        for cpu in 0..6 {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}");
+            let (core, clock) = if cpu < 4 { (cpu / 2, 4_700_000) } else { (cpu, 3_600_000) };
+            machine.write(&format!("{folder}/topology/core_id"), &format!("{core}\n"));
+            machine.write(&format!("{folder}/cpufreq/cpuinfo_max_freq"), &format!("{clock}\n"));
+            machine.write(&format!("{folder}/cpu_capacity"), "1024\n");
+        }
+        let told = || -> Vec<u16> {
+            topology_in_full(machine.root(), &all).0.iter().map(|cpu| cpu.capacity).collect()
+        };
+        assert_eq!(told(), [1024; 6]);
+        machine.write("sys/devices/cpu_atom/cpus", "4-5\n");
+        assert_eq!(told(), [1024, 1024, 1024, 1024, 784, 784]);
+        assert_eq!(clusters(machine.root(), &all).len(), 2);
+        machine.write("sys/devices/system/cpu/cpu4/cpu_capacity", "623\n");
+        assert_eq!(told()[4..], [623, 1024], "the kernel's own word goes first");
     }
 
     #[test]
