@@ -11,13 +11,16 @@
 //! - *polling*: all cores, idle states forbidden: CARB's "c-states disabled". Left out where the
 //!   kernel has no idle states.
 //! - *carb-paper*, *carb*, *goal*: governed.
+//! - *lent*, *shared* (`--batch`): as *goal*, and a process for each CPU that never sleeps, which is lent
+//!   the parked CPUs, or has a share of all at its normal weight.
 //!
 //! An *own fault* is an epoch that misses the goal with fewer cores than there are, while the awake
 //! run of the same round kept it in that epoch. The target holds for the longest row of them in any
 //! round.
 
-use super::contestant::{Contestant, Stable, Who};
-use crate::exit::usage;
+use super::contestant::{Contestant, Stable, Who, cpu_time};
+use super::lend::batch::Batch;
+use crate::exit::{Exit, coded, usage};
 use crate::harness::figure::{Figure, Of, median_of};
 use crate::harness::{Measured, Output, Run, SEED};
 use anyhow::{Context as _, Result, bail};
@@ -39,6 +42,7 @@ use workload::{ArrivalKind, Shape, Workload};
 Examples:
   roost-bench govern                                        three rates, all treatments, about six minutes
   roost-bench govern --rates 1k,5k,20k --rounds 5 --out benches/runs/2026-11-22-intel-xeon-2cpu
+  sudo roost-bench govern --batch --rates 3k --goal 3ms@p99 --rounds 10
   roost-bench govern --shape carb-slow --compress 60        CARB's slow 90 minutes in a minute and a half")]
 pub struct Args {
     /// The memcached
@@ -73,6 +77,9 @@ pub struct Args {
     /// The goal of the service
     #[arg(long, value_name = "TIME@pQ", default_value = "2ms@p99")]
     goal: Goal,
+    /// Beside batch work that never sleeps, lent the parked CPUs or sharing all
+    #[arg(long)]
+    batch: bool,
     /// Rounds; the table shows medians
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
@@ -87,10 +94,13 @@ enum Treatment {
     CarbPaper,
     Carb,
     Goal,
+    Lent,
+    Shared,
 }
 
 impl Treatment {
-    const ALL: [Self; 5] = [Self::Awake, Self::Polling, Self::CarbPaper, Self::Carb, Self::Goal];
+    const ALL: [Self; 7] =
+        [Self::Awake, Self::Polling, Self::CarbPaper, Self::Carb, Self::Goal, Self::Lent, Self::Shared];
 
     fn name(self) -> &'static str {
         match self {
@@ -99,6 +109,17 @@ impl Treatment {
             Self::CarbPaper => "carb-paper",
             Self::Carb => "carb",
             Self::Goal => "goal",
+            Self::Lent => "lent",
+            Self::Shared => "shared",
+        }
+    }
+
+    /// Part of a run with batch work, or of one without.
+    fn is_of(self, batch: bool) -> bool {
+        match self {
+            Self::Awake | Self::Goal => true,
+            Self::Polling | Self::CarbPaper | Self::Carb => !batch,
+            Self::Lent | Self::Shared => batch,
         }
     }
 }
@@ -134,10 +155,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let without_states =
         cpus.0.iter().all(|&cpu| linux::idle_table(&root, cpu).map_or(true, |table| table.0.is_empty()));
     let mut treatments = Treatment::ALL.to_vec();
+    treatments.retain(|treatment| treatment.is_of(args.batch));
     let mut run = Run::begin("govern", &args.output, SEED)?;
     run.remark(format!("goal {}; settled: epochs until the last change of cores", args.goal));
     run.remark(format!("power is {}", EnergyMeter::open(&root, &cpus, linux::now()).source()));
-    if without_states {
+    if without_states && !args.batch {
         treatments.retain(|&treatment| treatment != Treatment::Polling);
         run.remark("polling is left out: this kernel offers no idle states to forbid");
     }
@@ -163,9 +185,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         run.block(load, 0, Treatment::Goal.name(), Measured::of(metrics))?;
     }
     let each = |&(metric, unit): &(&'static str, &'static str)| {
-        Treatment::ALL.map(|treatment| Figure::new(metric, unit, Of::One(treatment.name())))
+        treatments.iter().map(move |treatment| Figure::new(metric, unit, Of::One(treatment.name())))
     };
     let mut figures: Vec<Figure> = METRICS.iter().flat_map(each).collect();
+    if args.batch {
+        for (one, other) in [("lent", "goal"), ("shared", "goal")] {
+            figures.push(Figure::new("server_tail_us", "", Of::Ratio(one, other)));
+        }
+        figures.extend(["lent", "shared"].map(|of| Figure::new("batch_cpus", "", Of::One(of))));
+    }
     let worst = Figure::new("worst_own_faults", "", Of::One(Treatment::Goal.name()));
     figures.push(worst.at_most(FAULTS_TARGET));
     run.end(&figures)
@@ -201,10 +229,10 @@ fn one(
         target: Target::Port(port),
         policy: match treatment {
             Treatment::CarbPaper => Policy::CarbPaper,
-            Treatment::Carb | Treatment::Goal => Policy::Carb,
+            Treatment::Carb | Treatment::Goal | Treatment::Lent | Treatment::Shared => Policy::Carb,
             Treatment::Awake | Treatment::Polling => Policy::Fixed,
         },
-        goal: (treatment == Treatment::Goal).then_some(args.goal),
+        goal: matches!(treatment, Treatment::Goal | Treatment::Lent | Treatment::Shared).then_some(args.goal),
         cores: None,
         min_cores: 1,
         cpus: None,
@@ -221,7 +249,21 @@ fn one(
     let _polling = (treatment == Treatment::Polling).then(|| polling(&root, cpus)).transpose()?;
     let plan = plan(args, &server, rate, never_parked, round)?;
     loadgen::fill(&plan)?;
+    let batch = match treatment {
+        Treatment::Lent | Treatment::Shared => {
+            let batch = Batch::begin(cpus.0.len());
+            let batch =
+                batch.ok_or_else(|| coded(Exit::Unsupported, "no control groups with cpu and cpuset"))?;
+            batch.write("cpu.shares", "1024");
+            batch.write("cpu.weight", "100");
+            Some(batch)
+        }
+        _ => None,
+    };
+    let lend = batch.as_ref().filter(|_| treatment == Treatment::Lent);
+    let lend = lend.map(|batch| format!("cgroup:{}", batch.name).parse()).transpose().map_err(usage)?;
     let config = Config {
+        lend,
         epoch: args.epoch,
         socket: folder.path().join("govern.sock"),
         services: vec![config],
@@ -230,6 +272,8 @@ fn one(
     let began = linux::now();
     let mut energy = EnergyMeter::open(&root, cpus, began);
     let used_before = server.cpu_time()?;
+    let batch_time = || batch.iter().flat_map(|batch| &batch.processes).map(|one| cpu_time(one.id())).sum();
+    let batch_before: Result<Duration> = batch_time();
     let (outcome, epochs) = governed(args, &root, config, treatment, &plan)?;
     let used = server.cpu_time()? - used_before;
     let elapsed = linux::now().since(began);
@@ -258,6 +302,10 @@ fn one(
         ("cpu_us", used.as_secs_f64() * 1e6 / outcome.counts.answered.max(1) as f64),
         ("missed", missed as f64),
     ];
+    if batch.is_some() {
+        let used: Duration = batch_time()? - batch_before?;
+        metrics.push(("batch_cpus", used.as_secs_f64() / elapsed.as_secs_f64()));
+    }
     metrics.extend(median_of(tails().map(|tail| tail as f64 / 1e3)).map(|tail| ("server_tail_us", tail)));
     metrics.extend(joules.map(|joules| ("watts", joules / elapsed.as_secs_f64())));
     let measured = Measured::of(metrics).detail(&serde_json::json!({

@@ -24,7 +24,7 @@ use workload::Random;
 
 #[path = "../../crates/linux/tests/it/batch.rs"]
 #[allow(dead_code)]
-mod batch;
+pub mod batch;
 
 /// Measure how soon a service has a lent CPU back
 #[derive(clap::Args, Debug)]
