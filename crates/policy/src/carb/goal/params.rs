@@ -15,6 +15,7 @@ pub struct GoalParams {
     pub room: Ratio,
     pub patience: u32,
     pub busiest: Ratio,
+    pub stride: Ratio,
     pub barred_epochs: u32,
     pub rate_jump: Threshold,
     pub noise_z: f64,
@@ -29,6 +30,11 @@ impl Check for GoalParams {
         count("patience", "epochs in a row that must have room").above_zero().source("ours"),
         share("busiest", "no worker parks if those that stay would be busier than this")
             .source("ours: a queue's tail grows without bound towards 1"),
+        share(
+            "stride",
+            "of the workers beyond those that would be half that busy, the share that parks at once",
+        )
+        .source("ours: far from the edge a step need not be one"),
         count("barred_epochs", "epochs for which a number that was too few is not tried again")
             .above_zero()
             .source("ours; doubled after each further failure"),
@@ -49,6 +55,7 @@ impl Default for GoalParams {
             room: Ratio::new(0.8),
             patience: 3,
             busiest: Ratio::new(0.85),
+            stride: Ratio::new(0.5),
             barred_epochs: 30,
             rate_jump: Threshold::OfPeak(0.2),
             noise_z: 4.0,

@@ -39,6 +39,33 @@ fn it_finds_the_fewest_that_keep_the_goal_and_stays() {
     assert!(played[first..].iter().all(|&active| active <= 3), "{played:?}");
 }
 
+/// As [`play`], on a server whose work is that of so many workers without a pause.
+fn play_work(search: &mut GoalSearch, work: f64, epochs: u32, tail_us: impl Fn(u16) -> u64) -> Vec<u16> {
+    let mut step = || {
+        let busy = Some(Ratio::new((work / f64::from(search.active())).min(1.0)));
+        let seen = Epoch { busy, ..epoch(50.0, tail_us(search.active())) };
+        search.handle_epoch(&seen)
+    };
+    (0..epochs).map(|_| step()).collect()
+}
+
+#[test]
+fn many_without_work_are_parked_by_halves_and_the_last_one_by_one() {
+    let mut search = search(128);
+    let played = play_work(&mut search, 4.0, 90, needs(7));
+    let mut steps = played.clone();
+    steps.dedup();
+    // Ten would be half as busy as they may be.
+    assert_eq!(steps[..9], [128, 69, 40, 25, 18, 14, 12, 11, 10], "{played:?}");
+    assert_eq!(steps[9..14], [9, 8, 7, 6, 7], "{played:?}");
+    assert!(played[60..].iter().all(|active| [6, 7].contains(active)), "{played:?}");
+    // One that needs more than it has work for goes back to a number that did, and on by one.
+    let mut search = self::search(128);
+    let mut steps = play_work(&mut search, 4.0, 90, needs(30));
+    steps.dedup();
+    assert_eq!(steps[..8], [128, 69, 40, 25, 40, 39, 38, 37]);
+}
+
 #[test]
 fn a_missed_goal_lasts_one_epoch_beside_the_one_of_the_change() {
     let mut search = search(8);
@@ -155,14 +182,19 @@ proptest! {
     fn any_epochs_are_harmless(
         max_active in 1u16..40,
         epochs in proptest::collection::vec(
-            (proptest::option::of(0.0f64..3e6), proptest::option::of(0u64..u64::MAX / 4), any::<bool>()),
+            (
+                proptest::option::of(0.0f64..3e6),
+                proptest::option::of(0u64..u64::MAX / 4),
+                proptest::option::of(0.0f64..1.0),
+                any::<bool>(),
+            ),
             0..200,
         ),
     ) {
         let mut search = search(max_active);
-        for (rate, tail, alarm) in epochs {
-            let rate = rate.map(Rate::per_second);
-            let seen = Epoch { rate, tail: tail.map(Duration::from_nanos), ..Epoch::default() };
+        for (rate, tail, busy, alarm) in epochs {
+            let (rate, busy) = (rate.map(Rate::per_second), busy.map(Ratio::new));
+            let seen = Epoch { rate, tail: tail.map(Duration::from_nanos), busy, ..Epoch::default() };
             let active = search.handle_epoch(&seen);
             prop_assert!((1..=max_active).contains(&active));
             if alarm {
@@ -182,6 +214,20 @@ proptest! {
         let settled = played.windows(11).position(|ten| ten.iter().all(|active| *active == ten[0]));
         prop_assert!(settled.is_some_and(|at| at < 60), "{played:?}");
         prop_assert_eq!(played.iter().filter(|&&active| active == enough).count() > 60, true);
+    }
+
+    /// The same with the work told: no step misses the goal for longer than single ones do, or more often.
+    #[test]
+    fn long_strides_cost_one_missed_epoch_and_settle(enough in 1u16..100, share in 0.05f64..0.8) {
+        let mut search = search(128);
+        let played = play_work(&mut search, share * f64::from(enough), 600, needs(enough));
+        let mut missed = 0;
+        for &active in &played {
+            missed = if active < enough { missed + 1 } else { 0 };
+            prop_assert!(missed <= 2, "{played:?}");
+        }
+        let near = played[400..].iter().filter(|&&active| active == enough).count();
+        prop_assert!(near > 150, "{played:?}");
     }
 
     /// More load never gets fewer workers than a tail that grows with it allows: no epoch
