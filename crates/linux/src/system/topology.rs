@@ -84,7 +84,7 @@ fn capacity_by_clock(root: &Root, topology: &mut Topology, small: &CpuList) {
     let Some(highest) = topology.0.iter().filter_map(|cpu| clock(cpu.id)).max() else { return };
     for cpu in &mut topology.0 {
         let own = if small.0.contains(&cpu.id) { clock(cpu.id) } else { None };
-        cpu.capacity = own.map_or(1024, |own| (own * 1024 / highest.max(1)) as u16);
+        cpu.capacity = own.map_or(1024, |own| (own.saturating_mul(1024) / highest.max(1)).min(1024) as u16);
     }
 }
 
