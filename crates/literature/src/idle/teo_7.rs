@@ -22,13 +22,12 @@
 //! Invariants: as [`super::Teo`]'s, but that with the tick stopped only the deepest state within the
 //! timer is promised to pay.
 
-use super::teo::{DECAY_SHIFT, PULSE, idle_on_average};
-use super::{IdleEntry, IdleTable, MAX_STATES, Sleep, TeoParams, WakeCause, Woken};
-use machine::{CstateIndex, Duration};
+use super::teo::{
+    BINS, DECAY_SHIFT, PULSE, SHORT, answer, bin_of, deepest_within, idle_on_average, residency,
+};
+use super::{IdleEntry, IdleTable, Sleep, TeoParams, WakeCause, Woken};
+use machine::Duration;
 use serde::{Deserialize, Serialize};
-
-/// One bin for each state of a table, and polling before them.
-const BINS: usize = MAX_STATES + 1;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Teo7 {
@@ -66,10 +65,6 @@ impl Teo7 {
     pub(super) fn select(&mut self, table: &IdleTable, entry: &IdleEntry) -> Sleep {
         let tick = self.params.tick;
         let has_tick = entry.next_tick != Duration::MAX;
-        let answer = |state: usize, keep_tick: bool| Sleep::State {
-            index: CstateIndex(state.saturating_sub(1) as u8),
-            keep_tick: keep_tick && has_tick,
-        };
         self.next_timer = Duration::MAX;
         let allowed = 1 + table.deepest_within(entry.limit);
         let mut state = self.deepest_reached(table).min(allowed);
@@ -83,7 +78,7 @@ impl Teo7 {
             return answer((state + 1..=allowed).rev().find(pays).unwrap_or(state), false);
         }
         if state == 0 {
-            return answer(0, true);
+            return answer(0, has_tick);
         }
         state = deepest_within(table, state, entry.next_timer);
         let is_cut_short = residency(table, state) < tick && 3 * self.tick_intercepts >= 2 * self.total;
@@ -166,79 +161,27 @@ fn decay(count: &mut u32) -> u32 {
     *count
 }
 
-fn residency(table: &IdleTable, state: usize) -> Duration {
-    state.checked_sub(1).map_or(Duration::ZERO, |at| table.target_residency(at))
-}
-
-/// The bin of a length: its deepest state that pays.
-fn bin_of(table: &IdleTable, length: Duration) -> usize {
-    (0..=table.len()).rev().find(|&state| residency(table, state) <= length).unwrap_or(0)
-}
-
-/// `state`, or the deepest shallower one that pays in this length.
-fn deepest_within(table: &IdleTable, state: usize, length: Duration) -> usize {
-    (0..=state).rev().find(|&at| residency(table, at) <= length).unwrap_or(0)
-}
-
-/// A sleep below this asks for no timer: the kernel's threshold of residencies \[K\].
-const SHORT: Duration = Duration::from_micros(15);
-
 #[cfg(test)]
 mod tests {
+    use super::super::teo::tests::{Governor, decides_as};
     use super::*;
-    use machine::{Cstate, CstateKind, CstateTable, Instant};
 
-    /// A number of a line; -1 is none.
-    fn ns(word: &str) -> Duration {
-        word.parse().map_or(Duration::MAX, Duration::from_nanos)
-    }
+    impl Governor for Teo7 {
+        fn begin() -> Self {
+            Self::new(TeoParams::default())
+        }
 
-    fn table(words: &[&str]) -> IdleTable {
-        let state = |word: &&str| {
-            let (residency, exit) = word.split_once(':').unwrap();
-            Cstate {
-                name: String::new(),
-                kind: CstateKind::Halting,
-                exit_latency: ns(exit),
-                true_exit_latency: None,
-                entry_latency: None,
-                target_residency: ns(residency),
-                power: None,
-            }
-        };
-        IdleTable::new(&CstateTable(words.iter().map(state).collect()))
+        fn choose(&mut self, table: &IdleTable, entry: &IdleEntry) -> Sleep {
+            self.select(table, entry)
+        }
+
+        fn learn(&mut self, table: &IdleTable, woken: &Woken) {
+            self.reflect(table, woken);
+        }
     }
 
     #[test]
     fn it_decides_as_the_kernel_does() {
-        let recorded = include_str!("../../testdata/teo-7.2.txt");
-        let mut machine = None;
-        let mut decided = 0;
-        let mut selected = CstateIndex(0);
-        for (line, text) in recorded.lines().enumerate() {
-            let words: Vec<&str> = text.split(' ').collect();
-            match (words[..].as_ref(), &mut machine) {
-                (["table", states @ ..], _) => {
-                    machine = Some((table(states), Teo7::new(TeoParams::default())));
-                }
-                (["sleep", timer, tick, limit, state, keep], Some((table, teo))) => {
-                    let (next_timer, next_tick, limit) = (ns(timer), ns(tick), ns(limit));
-                    let entry = IdleEntry { now: Instant::ZERO, next_timer, next_tick, limit };
-                    let Sleep::State { index, keep_tick } = teo.select(table, &entry) else {
-                        panic!("{text}")
-                    };
-                    let kernel: usize = state.parse().unwrap();
-                    let as_kernel = (kernel.saturating_sub(1), *keep == "1");
-                    assert_eq!((index.index(), keep_tick), as_kernel, "line {}: {text}", line + 1);
-                    (decided, selected) = (decided + 1, index);
-                }
-                (["woke", residency, tick], Some((table, teo))) => {
-                    let by = if *tick == "1" { WakeCause::Tick } else { WakeCause::Interrupt };
-                    teo.reflect(table, &Woken { selected, residency: ns(residency), by });
-                }
-                _ => panic!("line {}: {text}", line + 1),
-            }
-        }
-        assert_eq!(decided, 1500);
+        decides_as::<Teo7>(include_str!("../../testdata/teo-7.2.txt"));
     }
 }
