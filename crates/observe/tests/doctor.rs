@@ -146,6 +146,22 @@ fn a_page_fits_a_hundred_columns() {
 }
 
 #[test]
+fn cores_of_two_kinds_are_counted_and_none_is_anothers_thread() {
+    let machine = Machine::named("arm-server");
+    for line in include_str!("../../linux/tests/testdata/topologies/big-little-trixie").lines() {
+        let (file, text) = line.split_once(':').unwrap();
+        machine.write(file, format!("{text}\n"));
+    }
+    let page = machine.page();
+    assert!(page.contains("1 socket, 8 cores"), "{page}");
+    assert!(
+        page.contains("4 CPUs of speed 1024, 4 CPUs of speed 446; the slow ones are parked first"),
+        "{page}"
+    );
+    assert!(!Machine::named("arm-server").page().contains("kinds"));
+}
+
+#[test]
 fn an_intel_server_has_all_that_policies_want() {
     use VerdictKind::{Works, WorksWithLess};
     let facts = Machine::named("intel-server").facts();

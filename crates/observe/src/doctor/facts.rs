@@ -191,7 +191,7 @@ fn gather_cpus(root: &Root, gaps: &mut Gaps) -> (Cpus, Vec<Unseen>) {
     }
     let online = CpuList(online);
     let cpus = Cpus {
-        topology: linux::topology_of(root, &online),
+        topology: linux::topology_in_full(root, &online),
         smt: linux::smt_active(root, gaps),
         kept_online: match linux::Hotplug::supported(root) {
             Ok(()) => None,

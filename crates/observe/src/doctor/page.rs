@@ -7,7 +7,8 @@ use super::facts::{Facts, IdleState};
 use super::verdict::Verdict;
 use linux::{Capability, CgroupVersion, FrequencyDomain, UncoreDomain};
 use machine::{CpuList, CstateKind, Duration, IdleLimit, Kilohertz};
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// No line is longer, but for a word that is.
@@ -124,6 +125,16 @@ fn cpus(page: &mut Page, facts: &Facts) {
             many(cores, "core"),
         ),
     );
+    let mut kinds: BTreeMap<Reverse<u16>, usize> = BTreeMap::new();
+    for cpu in &cpus.topology.0 {
+        *kinds.entry(Reverse(cpu.capacity)).or_default() += 1;
+    }
+    if kinds.len() > 1 {
+        let kinds: Vec<String> = (kinds.iter())
+            .map(|(speed, &count)| format!("{} of speed {}", many(count, "CPU"), speed.0))
+            .collect();
+        page.line("kinds", &format!("{}; the slow ones are parked first", kinds.join(", ")));
+    }
     if let Some(scheduler) = &facts.sched_ext {
         let name = scheduler.name.as_deref().unwrap_or("without a name");
         let whole = match scheduler.has_all {
