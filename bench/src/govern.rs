@@ -145,6 +145,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if cpus.0.len() < 2 {
         return Err(usage("bench govern needs two CPUs: with one there is nothing to park"));
     }
+    if args.batch {
+        batch_of(0)?;
+    }
     let loads: Vec<(String, Option<Rate>)> = match &args.shape {
         Some(shape) => vec![(format!("{shape}/{:.0}", args.compress), None)],
         None => {
@@ -251,9 +254,7 @@ fn one(
     loadgen::fill(&plan)?;
     let batch = match treatment {
         Treatment::Lent | Treatment::Shared => {
-            let batch = Batch::begin(cpus.0.len());
-            let batch =
-                batch.ok_or_else(|| coded(Exit::Unsupported, "no control groups with cpu and cpuset"))?;
+            let batch = batch_of(cpus.0.len())?;
             batch.write("cpu.shares", "1024");
             batch.write("cpu.weight", "100");
             Some(batch)
@@ -317,6 +318,12 @@ fn one(
         "epochs": epochs,
     }))?;
     Ok((One { round, treatment, cores_all, epochs }, measured))
+}
+
+/// So many processes that never sleep.
+fn batch_of(processes: usize) -> Result<Batch> {
+    let refused = || coded(Exit::Unsupported, "--batch needs root, and control groups with cpu and cpuset");
+    Batch::begin(processes).ok_or_else(refused)
 }
 
 /// The load, and the daemon beside it on a thread of its own.

@@ -40,6 +40,19 @@ fn trees() -> Option<Vec<PathBuf>> {
     (has("cpuset.cpus") && has("cpu.shares")).then_some(found)
 }
 
+const PREFIX: &str = "roost-test-lend-";
+
+/// Removes the empty groups of runs that were killed.
+fn sweep(tree: &Path) {
+    for entry in fs::read_dir(tree).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
 impl Batch {
     pub fn begin(count: usize) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -48,7 +61,8 @@ impl Batch {
             println!("SKIPPED: no control groups with cpu and cpuset here");
             return None;
         };
-        let name = format!("roost-test-lend-{}-{number}", std::process::id());
+        trees.iter().for_each(|tree| sweep(tree));
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
         let folders: Vec<PathBuf> = trees.iter().map(|tree| tree.join(&name)).collect();
         let mut batch = Self { name, folders, processes: Vec::new() };
         for folder in &batch.folders {
