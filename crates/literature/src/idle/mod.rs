@@ -119,6 +119,45 @@ pub(crate) mod tests {
         table(&[(1, 1), (80, 106), (104, 345), (109, 345)])
     }
 
+    /// The governor, new on each machine, decides all that a kernel's own source decided
+    /// (`scripts/teo-decisions`).
+    pub(super) fn decides_as(new: &Governor, recorded: &str) {
+        // -1 is none.
+        let ns = |word: &str| word.parse().map_or(Duration::MAX, Duration::from_nanos);
+        let us = |state: &&str| {
+            let (residency, exit) = state.split_once(':').unwrap();
+            (exit.parse::<u64>().unwrap() / 1000, residency.parse::<u64>().unwrap() / 1000)
+        };
+        let mut machine = None;
+        let mut decided = 0;
+        let mut selected = CstateIndex(0);
+        for (line, text) in recorded.lines().enumerate() {
+            let words: Vec<&str> = text.split(' ').collect();
+            match (words[..].as_ref(), &mut machine) {
+                (["table", states @ ..], _) => {
+                    machine = Some((table(&states.iter().map(us).collect::<Vec<_>>()), new.clone()));
+                }
+                (["sleep", timer, tick, limit, state, keep], Some((table, governor))) => {
+                    let (next_timer, next_tick, limit) = (ns(timer), ns(tick), ns(limit));
+                    let entry = IdleEntry { now: Instant::ZERO, next_timer, next_tick, limit };
+                    let Sleep::State { index, keep_tick } = governor.select(table, &entry) else {
+                        panic!("{text}")
+                    };
+                    let kernel: usize = state.parse().unwrap();
+                    let as_kernel = (kernel.saturating_sub(1), *keep == "1");
+                    assert_eq!((index.index(), keep_tick), as_kernel, "line {}: {text}", line + 1);
+                    (decided, selected) = (decided + 1, index);
+                }
+                (["woke", residency, tick], Some((table, governor))) => {
+                    let by = if *tick == "1" { WakeCause::Tick } else { WakeCause::Interrupt };
+                    governor.reflect(table, &Woken { selected, residency: ns(residency), by });
+                }
+                _ => panic!("line {}: {text}", line + 1),
+            }
+        }
+        assert_eq!(decided, 1500);
+    }
+
     fn entry(limit: Duration) -> IdleEntry {
         IdleEntry {
             now: Instant::ZERO,

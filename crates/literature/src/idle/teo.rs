@@ -117,15 +117,13 @@ impl Teo {
         }
         self.total += PULSE;
         let exit_latency = table.exit_latency(woken.selected.index());
+        let idle = idle_on_average(woken.residency, exit_latency);
         // Without the tick it would have slept on.
-        let idle = if woken.by == WakeCause::Tick && self.next_timer > self.params.tick {
-            Duration::MAX
-        } else {
-            idle_on_average(woken.residency, exit_latency)
-        };
-        if woken.residency < exit_latency && idle != Duration::MAX || idle < SHORT {
+        let sleeps_on = woken.by == WakeCause::Tick && self.next_timer > self.params.tick;
+        if !sleeps_on && (woken.residency < exit_latency || idle < SHORT) {
             self.short += PULSE;
         }
+        let idle = if sleeps_on { Duration::MAX } else { idle };
         let timer_bin = bin_of(table, self.next_timer);
         let bin = timer_bin.min(bin_of(table, idle));
         if bin == timer_bin {
@@ -203,100 +201,48 @@ pub(super) const PULSE: u32 = 1024;
 pub(super) const DECAY_SHIFT: u32 = 3;
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::super::tests::sandy_bridge;
+mod tests {
+    use super::super::Governor;
+    use super::super::tests::{decides_as, sandy_bridge, table};
     use super::*;
-    use machine::{Cstate, CstateKind, CstateTable, Instant};
+    use machine::Instant;
     use proptest::prelude::*;
 
     const US: fn(u64) -> Duration = Duration::from_micros;
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    /// A governor, as the recorded decisions ask it.
-    pub trait Governor {
-        fn begin() -> Self;
-        fn choose(&mut self, table: &IdleTable, entry: &IdleEntry) -> Sleep;
-        fn learn(&mut self, table: &IdleTable, woken: &Woken);
+    fn entry(next_timer: Duration) -> IdleEntry {
+        IdleEntry { now: Instant::ZERO, next_timer, next_tick: MS(4), limit: Duration::MAX }
     }
 
-    impl Governor for Teo {
-        fn begin() -> Self {
-            Self::new(TeoParams::default())
+    fn select(teo: &mut Teo, table: &IdleTable, entry: &IdleEntry) -> (usize, bool) {
+        match teo.select(table, entry) {
+            Sleep::State { index, keep_tick } => (index.index(), keep_tick),
+            Sleep::Poll => panic!("polls"),
         }
-
-        fn choose(&mut self, table: &IdleTable, entry: &IdleEntry) -> Sleep {
-            self.select(table, entry)
-        }
-
-        fn learn(&mut self, table: &IdleTable, woken: &Woken) {
-            self.reflect(table, woken);
-        }
-    }
-
-    /// A number of a line; -1 is none.
-    fn ns(word: &str) -> Duration {
-        word.parse().map_or(Duration::MAX, Duration::from_nanos)
-    }
-
-    fn table(words: &[&str]) -> IdleTable {
-        let state = |word: &&str| {
-            let (residency, exit) = word.split_once(':').unwrap();
-            Cstate {
-                name: String::new(),
-                kind: CstateKind::Halting,
-                exit_latency: ns(exit),
-                true_exit_latency: None,
-                entry_latency: None,
-                target_residency: ns(residency),
-                power: None,
-            }
-        };
-        IdleTable::new(&CstateTable(words.iter().map(state).collect()))
-    }
-
-    /// It decides all that a kernel's own source decided (`scripts/teo-decisions`).
-    pub fn decides_as<G: Governor>(recorded: &str) {
-        let mut machine = None;
-        let mut decided = 0;
-        let mut selected = CstateIndex(0);
-        for (line, text) in recorded.lines().enumerate() {
-            let words: Vec<&str> = text.split(' ').collect();
-            match (words[..].as_ref(), &mut machine) {
-                (["table", states @ ..], _) => machine = Some((table(states), G::begin())),
-                (["sleep", timer, tick, limit, state, keep], Some((table, governor))) => {
-                    let (next_timer, next_tick, limit) = (ns(timer), ns(tick), ns(limit));
-                    let entry = IdleEntry { now: Instant::ZERO, next_timer, next_tick, limit };
-                    let Sleep::State { index, keep_tick } = governor.choose(table, &entry) else {
-                        panic!("{text}")
-                    };
-                    let kernel: usize = state.parse().unwrap();
-                    let as_kernel = (kernel.saturating_sub(1), *keep == "1");
-                    assert_eq!((index.index(), keep_tick), as_kernel, "line {}: {text}", line + 1);
-                    (decided, selected) = (decided + 1, index);
-                }
-                (["woke", residency, tick], Some((table, governor))) => {
-                    let by = if *tick == "1" { WakeCause::Tick } else { WakeCause::Interrupt };
-                    governor.learn(table, &Woken { selected, residency: ns(residency), by });
-                }
-                _ => panic!("line {}: {text}", line + 1),
-            }
-        }
-        assert_eq!(decided, 1500);
-    }
-
-    #[test]
-    fn it_decides_as_the_kernel_does() {
-        decides_as::<Teo>(include_str!("../../testdata/teo-6.18.txt"));
     }
 
     /// Sleeps `idle` long, with half of the exit latency on top.
     fn sleep(teo: &mut Teo, table: &IdleTable, next_timer: Duration, idle: Duration) -> (usize, bool) {
-        let entry = IdleEntry { now: Instant::ZERO, next_timer, next_tick: MS(4), limit: Duration::MAX };
-        let Sleep::State { index, keep_tick } = teo.select(table, &entry) else { panic!("polls") };
-        let residency = idle + table.exit_latency(index.index()) / 2;
+        let (state, keep_tick) = select(teo, table, &entry(next_timer));
+        let residency = idle + table.exit_latency(state) / 2;
         let by = if idle < next_timer { WakeCause::Interrupt } else { WakeCause::Timer };
-        teo.reflect(table, &Woken { selected: index, residency, by });
-        (index.index(), keep_tick)
+        teo.reflect(table, &Woken { selected: CstateIndex(state as u8), residency, by });
+        (state, keep_tick)
+    }
+
+    #[test]
+    fn it_decides_as_the_kernel_does() {
+        let teo = Governor::Teo(Teo::new(TeoParams::default()));
+        decides_as(&teo, include_str!("../../testdata/teo-6.18.txt"));
+    }
+
+    #[test]
+    fn a_new_governor_believes_the_timer() {
+        let (mut teo, table) = (Teo::new(TeoParams::default()), sandy_bridge());
+        for (timer, state) in [(US(105), 0), (US(106), 1), (US(344), 1), (US(345), 3), (Duration::MAX, 3)] {
+            assert_eq!(select(&mut teo, &table, &entry(timer)).0, state, "{timer}");
+        }
     }
 
     #[test]
@@ -311,8 +257,68 @@ pub(super) mod tests {
         let seen: Vec<_> = (0..4).map(|_| sleep(&mut teo, &table, MS(10), US(200)).0).collect();
         assert_eq!(seen, [3, 3, 3, 1]);
         assert_eq!((teo.hits[4], teo.intercepts[2]), (1989, 3390));
+        // 5 us, in C1's bin: after three of them, C3 was reached in less than half of the short
+        // sleeps, 2273 of 4977.
+        let seen: Vec<_> = (0..6).map(|_| sleep(&mut teo, &table, MS(10), US(5)).0).collect();
+        assert_eq!(seen, [1, 1, 1, 0, 0, 0]);
         let seen: Vec<_> = (0..8).map(|_| sleep(&mut teo, &table, MS(10), MS(10)).0).collect();
-        assert_eq!(seen.last(), Some(&3), "{seen:?}");
+        assert_eq!(seen, [0, 0, 0, 0, 3, 3, 3, 3]);
+    }
+
+    #[test]
+    fn limit_and_timer_cut_what_the_intercepts_allow() {
+        let (mut teo, table) = (Teo::new(TeoParams::default()), sandy_bridge());
+        let limited = |limit| IdleEntry { limit, ..entry(Duration::MAX) };
+        assert_eq!(select(&mut teo, &table, &limited(US(108))).0, 2);
+        assert_eq!(select(&mut teo, &table, &limited(US(103))).0, 1);
+        assert_eq!(select(&mut teo, &table, &IdleEntry { limit: US(108), ..entry(US(344)) }).0, 1);
+    }
+
+    #[test]
+    fn the_tick_is_kept_for_near_timers_and_where_most_intercepts_last_longer_than_one() {
+        let (mut teo, table) = (Teo::new(TeoParams::default()), sandy_bridge());
+        assert_eq!(select(&mut teo, &table, &entry(MS(4))), (3, false));
+        let just_below = Duration::from_nanos(3_999_999);
+        assert_eq!(select(&mut teo, &table, &entry(just_below)), (3, true));
+        let tick_is_near = IdleEntry { next_tick: US(344), ..entry(just_below) };
+        assert_eq!(select(&mut teo, &table, &tick_is_near), (1, true));
+        let no_tick = IdleEntry { next_tick: Duration::MAX, ..entry(just_below) };
+        assert_eq!(select(&mut teo, &table, &no_tick), (3, false));
+
+        sleep(&mut teo, &table, MS(100), MS(100));
+        // Intercepts within a tick do not count, as released.
+        let kept: Vec<_> = (0..8).map(|_| sleep(&mut teo, &table, MS(100), US(200)).1).collect();
+        assert_eq!(kept, [false; 8]);
+        // Those beyond: 1024 of 1920, then 1920 of 2704, more than five eighths.
+        let table = self::table(&[(1, 1), (80, 106), (90, 200_000)]);
+        let mut teo = Teo::new(TeoParams::default());
+        sleep(&mut teo, &table, MS(1000), MS(1000));
+        let kept: Vec<_> = (0..3).map(|_| sleep(&mut teo, &table, MS(1000), MS(10)).1).collect();
+        assert_eq!(kept, [false, false, true]);
+    }
+
+    #[test]
+    fn a_state_of_many_ticks_stops_the_tick_however_many_interrupts_come() {
+        let table = table(&[(1, 1), (80, 20_000), (90, 200_000)]);
+        let mut teo = Teo::new(TeoParams::default());
+        (teo.total, teo.tick_intercepts) = (4096, 4096);
+        teo.intercepts[2] = 4096;
+        assert_eq!(select(&mut teo, &table, &entry(MS(100))), (1, false));
+        teo.intercepts = [0; BINS];
+        teo.intercepts[1] = 4096;
+        assert_eq!(select(&mut teo, &table, &entry(MS(100))), (0, true));
+    }
+
+    #[test]
+    fn a_sleep_that_the_tick_ended_speaks_for_the_timer() {
+        let (mut teo, table) = (Teo::new(TeoParams::default()), sandy_bridge());
+        let woken = Woken { selected: CstateIndex(0), residency: US(20), by: WakeCause::Tick };
+        select(&mut teo, &table, &entry(MS(100)));
+        teo.reflect(&table, &woken);
+        assert_eq!((teo.hits[4], teo.intercepts[1]), (1024, 0));
+        select(&mut teo, &table, &entry(MS(3)));
+        teo.reflect(&table, &woken);
+        assert_eq!((teo.hits[4], teo.intercepts[1]), (896, 1024));
     }
 
     proptest! {

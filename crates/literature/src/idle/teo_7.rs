@@ -163,25 +163,13 @@ fn decay(count: &mut u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::teo::tests::{Governor, decides_as};
+    use super::super::Governor;
+    use super::super::tests::decides_as;
     use super::*;
-
-    impl Governor for Teo7 {
-        fn begin() -> Self {
-            Self::new(TeoParams::default())
-        }
-
-        fn choose(&mut self, table: &IdleTable, entry: &IdleEntry) -> Sleep {
-            self.select(table, entry)
-        }
-
-        fn learn(&mut self, table: &IdleTable, woken: &Woken) {
-            self.reflect(table, woken);
-        }
-    }
 
     #[test]
     fn it_decides_as_the_kernel_does() {
-        decides_as::<Teo7>(include_str!("../../testdata/teo-7.2.txt"));
+        let teo = Governor::Teo7(Teo7::new(TeoParams::default()));
+        decides_as(&teo, include_str!("../../testdata/teo-7.2.txt"));
     }
 }
